@@ -1,0 +1,156 @@
+"""The entry of compute_gae. Its bounds are microseconds on an H200, and milliseconds on two CPU cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.oracle import scan_by_doubling
+from benchmarks.registry import Algorithm, Arguments, Configuration, Target, bytes_once
+
+GAMMA, LAMBDA = 0.99, 0.95
+EPISODE_ENDS = 0.02
+
+
+def function() -> Callable[..., Any]:
+    from rl_triton_gae import compute_gae
+
+    return compute_gae
+
+
+def reference() -> Callable[..., Any]:
+    from rl_triton_gae.reference import compute_gae
+
+    return compute_gae
+
+
+def make_arguments(configuration: Configuration, device: torch.device) -> Arguments:
+    """Random rollouts whose rows have a boundary every fifty steps."""
+    shape, dtype = configuration.shape, configuration.dtype
+    generator = torch.Generator(device).manual_seed(0)
+
+    def normal(*size: int) -> Tensor:
+        return torch.randn(size, generator=generator, device=device).to(dtype)
+
+    def flags() -> Tensor:
+        return (torch.rand(shape, generator=generator, device=device) < EPISODE_ENDS).to(configuration.flags)
+
+    arguments: Arguments = {
+        "rewards": normal(*shape),
+        "values": normal(*shape),
+        "terminateds": flags(),
+        "gamma": GAMMA,
+        "lambda_": LAMBDA,
+        "time_dim": 0 if configuration.time_major else 1,
+    }
+    if configuration.truncated:
+        return {**arguments, "truncateds": flags(), "bootstrap_values": normal(*shape)}
+    return {**arguments, "last_value": normal(configuration.rows)}
+
+
+def vectorised(arguments: Arguments) -> Tensor:
+    """A[t] = u[t] + w[t] * A[t+1] with all of u and w at hand."""
+    dim, gamma, lambda_ = arguments["time_dim"], arguments["gamma"], arguments["lambda_"]
+    rewards, values = arguments["rewards"], arguments["values"]
+    terminated = arguments["terminateds"] != 0
+    ended = terminated
+    if "last_value" in arguments:
+        last = arguments["last_value"].unsqueeze(dim)
+    else:
+        last = arguments["bootstrap_values"].narrow(dim, -1, 1)
+    continuation = torch.cat([values.narrow(dim, 1, values.shape[dim] - 1), last], dim)
+    if "truncateds" in arguments:
+        truncated = arguments["truncateds"] != 0
+        continuation = torch.where(truncated, arguments["bootstrap_values"], continuation)
+        ended = ended | truncated
+    u = rewards - values + gamma * torch.where(terminated, 0.0, continuation)
+    w = torch.where(ended, 0.0, torch.full_like(u, gamma * lambda_))
+    return scan_by_doubling(u, w, dim)
+
+
+FLOAT_FLAGS: dict[str, Any] = {"flags": torch.float32}
+BOOL_FLAGS: dict[str, Any] = {"flags": torch.bool}
+BFLOAT16: dict[str, Any] = {"dtype": torch.bfloat16, "flags": torch.bool}
+TIME_MAJOR: dict[str, Any] = {"time_major": True}
+
+
+def device(rows: int, steps: int, inputs: dict[str, Any], bound: float, *, quick: bool = False) -> Target:
+    return Target(Configuration(rows, steps, **inputs), "device", bound=bound, quick=quick)
+
+
+def calls(rows: int, steps: int, inputs: dict[str, Any], full: float, *, quick: bool = False) -> tuple[Target, Target]:
+    configuration = Configuration(rows, steps, **inputs)
+    return (
+        Target(configuration, "full call", of_add=full, quick=quick),
+        Target(configuration, "amortised", of_add=1.5, quick=quick),
+    )
+
+
+TARGETS = (
+    *calls(4096, 128, FLOAT_FLAGS, 1.3),
+    *calls(4096, 128, BOOL_FLAGS, 1.3, quick=True),
+    device(4096, 128, FLOAT_FLAGS, 3.3),
+    device(4096, 128, BOOL_FLAGS, 2.9, quick=True),
+    device(16384, 128, FLOAT_FLAGS, 7.4),
+    device(16384, 128, BOOL_FLAGS, 7.4),
+    device(16384, 512, FLOAT_FLAGS, 33.5),
+    device(16384, 512, BOOL_FLAGS, 27.5, quick=True),
+    device(16384, 512, BFLOAT16, 17.0, quick=True),
+    device(65536, 512, FLOAT_FLAGS, 123.0),
+    device(65536, 512, BOOL_FLAGS, 101.0),
+    device(65536, 512, BFLOAT16, 57.0),
+    device(4096, 2048, BOOL_FLAGS, 29.5),
+    device(512, 4096, BOOL_FLAGS, 8.1),
+    device(32768, 8, FLOAT_FLAGS, 2.8),
+    device(32768, 8, BOOL_FLAGS, 2.8),
+    device(32768, 32, FLOAT_FLAGS, 4.5),
+    device(32768, 32, BOOL_FLAGS, 4.5),
+    device(16384, 80, FLOAT_FLAGS, 5.2),
+    device(16384, 80, BOOL_FLAGS, 5.2),
+    device(64, 32768, BOOL_FLAGS, 11.5, quick=True),
+    device(8, 131072, BOOL_FLAGS, 8.5),
+    device(1, 1048576, BOOL_FLAGS, 9.0),
+    device(4096, 128, TIME_MAJOR, 3.6, quick=True),
+    device(16384, 128, TIME_MAJOR, 6.9),
+    device(16384, 16, TIME_MAJOR, 2.5),
+    device(4096, 24, TIME_MAJOR, 2.1),
+    device(512, 2048, TIME_MAJOR, 9.0),
+    device(128, 4096, TIME_MAJOR, 7.5),
+    *calls(4096, 128, {**FLOAT_FLAGS, "truncated": True}, 1.5),
+    *calls(4096, 128, {**BOOL_FLAGS, "truncated": True}, 1.5),
+    device(4096, 128, {**FLOAT_FLAGS, "truncated": True}, 5.4),
+    device(4096, 128, {**BOOL_FLAGS, "truncated": True}, 5.4),
+)
+
+CPU_TARGETS = (
+    Target(Configuration(4096, 128), "wall", bound=1.5, quick=True),
+    Target(Configuration(64, 512), "wall", bound=0.25, quick=True),
+    Target(Configuration(1, 131072), "wall", bound=0.8),
+    Target(Configuration(64, 32768), "wall", bound=17.0),
+)
+
+# Looser than the table, for GPUs with other caches and hosts with other processors.
+SAFEGUARDS = (
+    Target(Configuration(4096, 128), "full call", of_add=1.7),
+    Target(Configuration(4096, 128), "amortised", of_add=2.0),
+    Target(Configuration(16384, 512, **FLOAT_FLAGS), "device", of_copy=0.8),
+    Target(Configuration(16384, 512, **BFLOAT16), "device", of_copy=0.65),
+    Target(Configuration(64, 32768), "device", of_copy=0.4),
+    Target(Configuration(16384, 128, time_major=True), "device", of_copy=0.7),
+)
+
+ENTRY = Algorithm(
+    name="gae",
+    function=function,
+    reference=reference,
+    arguments=make_arguments,
+    vectorised=vectorised,
+    bytes_moved=bytes_once,
+    bounds_from="H200",
+    targets=TARGETS,
+    cpu_targets=CPU_TARGETS,
+    safeguards=SAFEGUARDS,
+)

@@ -1,0 +1,104 @@
+"""The gate in front of the stopwatch: no figure of a call whose result is wrong.
+
+Results are compared with the sequential definition in float64 or, where rows are too long for a loop, with a vectorised
+scan in float64. The tolerance is the rule of `rl_triton_core.testing.tolerance`, relative to the largest value, and
+with the float32 loop's error taken from a sample of inputs of the same kind.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from benchmarks.registry import Algorithm, Arguments, Configuration, as_tuple
+
+LONGEST_LOOP = 4096
+LOOP_SAMPLE_ROWS, LOOP_SAMPLE_STEPS = 64, 1024
+
+
+class WrongResultError(Exception):
+    """A call returned something else than its definition says."""
+
+
+def check(
+    algorithm: Algorithm, configuration: Configuration, arguments: Arguments, *, sequential: bool = True
+) -> tuple[Tensor, ...]:
+    """Call the function once and compare; the outputs.
+
+    Raises:
+        WrongResultError: the result is off by more than rounding, or has the wrong shape or count.
+    """
+    _poison_freed_memory(arguments)
+    outputs = as_tuple(algorithm.function()(**arguments))
+    if sequential and configuration.steps <= LONGEST_LOOP:
+        expected = _by_definition(algorithm, arguments, torch.float64)
+    else:
+        expected = as_tuple(algorithm.vectorised(converted(arguments, torch.float64)))
+    if [output.shape for output in outputs] != [values.shape for values in expected]:
+        raise WrongResultError("wrong result: not the shapes of the reference")
+    for output, values in zip(outputs, expected, strict=True):
+        error = relative_error(output, values)
+        allowed = 2 * float32_loop_error(algorithm, _sample(configuration)) + 2 * torch.finfo(output.dtype).eps
+        # Written so that NaN fails.
+        if not error <= allowed:
+            raise WrongResultError(f"wrong result: relative error {error:.1e}, allowed {allowed:.1e}")
+    return outputs
+
+
+def _poison_freed_memory(arguments: Arguments) -> None:
+    """Leave NaN where the allocator takes the outputs from, so that an entry never written shows."""
+    rewards = next(value for value in arguments.values() if isinstance(value, Tensor) and value.is_floating_point())
+    torch.full_like(rewards, torch.nan)
+
+
+def _sample(configuration: Configuration) -> Configuration:
+    """The same kind of inputs, in a size that a loop on the CPU is quick at."""
+    rows, steps = min(configuration.rows, LOOP_SAMPLE_ROWS), min(configuration.steps, LOOP_SAMPLE_STEPS)
+    return replace(configuration, rows=rows, steps=steps, time_major=False)
+
+
+@functools.cache
+def float32_loop_error(algorithm: Algorithm, configuration: Configuration) -> float:
+    """The relative error of the sequential definition in float32."""
+    arguments = algorithm.arguments(configuration, torch.device("cpu"))
+    single = _by_definition(algorithm, arguments, torch.float32)
+    double = _by_definition(algorithm, arguments, torch.float64)
+    return max(relative_error(*pair) for pair in zip(single, double, strict=True))
+
+
+def _by_definition(algorithm: Algorithm, arguments: Arguments, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    return as_tuple(algorithm.reference()(**converted(arguments, dtype), dtype=dtype))
+
+
+def converted(arguments: Arguments, dtype: torch.dtype) -> Arguments:
+    """The arguments with all floating tensors in another dtype."""
+    return {
+        name: value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+        for name, value in arguments.items()
+    }
+
+
+def relative_error(output: Tensor, expected: Tensor) -> float:
+    """Largest difference over largest value."""
+    difference = (output.to(torch.float64) - expected).abs().max()
+    return float(difference / expected.abs().max().clamp(min=torch.finfo(torch.float64).tiny))
+
+
+def scan_by_doubling(u: Tensor, w: Tensor, dim: int) -> Tensor:
+    """y[t] = u[t] + w[t] * y[t+1], with nothing behind the last step: in pass k each step reaches 2^k steps ahead."""
+    steps, reach = u.shape[dim], 1
+    u, w = u.clone(), w.clone()
+    while reach < steps and bool(w.any()):
+        near, far = (0, steps - reach), (reach, steps - reach)
+        weight = w.narrow(dim, *near)
+        further_u = u.narrow(dim, *near) + weight * u.narrow(dim, *far)
+        further_w = weight * w.narrow(dim, *far)
+        u.narrow(dim, *near).copy_(further_u)
+        weight.copy_(further_w)
+        # What is left of the last steps' weights would multiply what is not there.
+        w.narrow(dim, steps - reach, reach).zero_()
+        reach *= 2
+    return u

@@ -1,0 +1,117 @@
+"""What is measured: an algorithm's entry, the shapes of its calls, and what each figure has to reach.
+
+An algorithm is one module of this folder, named as on the command line, with an `ENTRY`. All that is measured of it
+follows from that entry.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+ALGORITHMS = ("gae",)
+
+Measure = Literal["device", "full call", "amortised", "wall"]
+TIMES: tuple[Measure, ...] = get_args(Measure)
+Arguments = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """The shape, layout and dtypes of one call."""
+
+    rows: int
+    steps: int
+    dtype: torch.dtype = torch.float32
+    flags: torch.dtype = torch.bool
+    time_major: bool = False
+    truncated: bool = False
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (self.steps, self.rows) if self.time_major else (self.rows, self.steps)
+
+    @property
+    def layout(self) -> str:
+        return "time-major" if self.time_major else "row-major"
+
+    @property
+    def inputs(self) -> str:
+        """The dtypes in words."""
+        words = f"{dtype_name(self.dtype)}, {dtype_name(self.flags)} flags"
+        return f"{words}, truncations" if self.truncated else words
+
+
+@dataclass(frozen=True)
+class Target:
+    """A figure to measure and, in one of three ways, what it has to reach.
+
+    Attributes:
+        bound: microseconds on the GPU of `Algorithm.bounds_from`, milliseconds on the CPU.
+        of_add: at most so many times a `torch.add` of the same shape in the same run.
+        of_copy: at least this fraction of the copy bandwidth of the same run.
+        quick: whether a quick run measures it too.
+    """
+
+    configuration: Configuration
+    measure: Measure
+    bound: float | None = None
+    of_add: float | None = None
+    of_copy: float | None = None
+    quick: bool = False
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """All that the benchmarks need to know of an algorithm.
+
+    Attributes:
+        name: as on the command line.
+        function: loads the public function, which takes `arguments` by name.
+        reference: loads the sequential definition, which takes the same arguments and a `dtype` to compute in.
+        arguments: draws the arguments of a call.
+        vectorised: the outputs for float64 arguments in a logarithmic number of passes over whole tensors, for rows
+            that are too long for the sequential definition.
+        bytes_moved: what a call has to read and write at least.
+        bounds_from: part of the name of the GPU that `Target.bound` is for.
+        targets: figures on a GPU, in the order of the table.
+        cpu_targets: figures on the CPU.
+        safeguards: the few figures of `--check`, with bounds that hold on any GPU.
+    """
+
+    name: str
+    function: Callable[[], Callable[..., Any]]
+    reference: Callable[[], Callable[..., Any]]
+    arguments: Callable[[Configuration, torch.device], Arguments]
+    vectorised: Callable[[Arguments], Tensor | tuple[Tensor, ...]]
+    bytes_moved: Callable[[Arguments, tuple[Tensor, ...]], int]
+    bounds_from: str
+    targets: tuple[Target, ...]
+    cpu_targets: tuple[Target, ...]
+    safeguards: tuple[Target, ...]
+
+
+def load(name: str) -> Algorithm:
+    """The entry of an algorithm."""
+    entry: Algorithm = importlib.import_module(f"benchmarks.{name}").ENTRY
+    return entry
+
+
+def as_tuple(outputs: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The outputs of a call, whether it returns one tensor or several."""
+    return (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def bytes_once(arguments: Arguments, outputs: tuple[Tensor, ...]) -> int:
+    """Every input read once and every output written once."""
+    tensors = [value for value in arguments.values() if isinstance(value, Tensor)]
+    return sum(tensor.numel() * tensor.element_size() for tensor in (*tensors, *outputs))

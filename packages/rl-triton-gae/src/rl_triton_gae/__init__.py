@@ -1,0 +1,6 @@
+"""Generalised Advantage Estimation as a parallel scan, on GPU and CPU."""
+
+from rl_triton_gae._version import __version__
+from rl_triton_gae.api import compute_gae
+
+__all__ = ["__version__", "compute_gae"]

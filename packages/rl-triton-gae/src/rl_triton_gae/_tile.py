@@ -1,0 +1,23 @@
+"""GAE on a GPU tile: the map of a step, and what it emits."""
+
+import triton
+import triton.language as tl
+from rl_triton_core._boundaries_tile import continuation, ended
+
+
+@triton.jit
+def coefficients(step, neighbour, at_open_end, row_values, numbers):
+    reward, value, terminated, truncated, bootstrap, next_value, gamma, lambda_ = step
+    if gamma is None:
+        gamma = numbers[0]
+    if lambda_ is None:
+        lambda_ = numbers[1]
+    following = continuation(neighbour[1], truncated, at_open_end, bootstrap, next_value, row_values[0])
+    immediate = reward - value
+    delta = tl.where(terminated, immediate, immediate + gamma * following)
+    return delta, gamma * lambda_, ended(terminated, truncated)
+
+
+@triton.jit
+def emit(step, neighbour, at_open_end, row_values, state, neighbour_state, numbers):
+    return (state[0], )

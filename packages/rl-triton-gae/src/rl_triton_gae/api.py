@@ -1,0 +1,114 @@
+"""compute_gae: Generalised Advantage Estimation."""
+
+from __future__ import annotations
+
+from rl_triton_core.boundaries import check_continuation
+from rl_triton_core.engine.algorithm import Algorithm, Field, Numbers, Tile
+from rl_triton_core.engine.dispatch import run
+from torch import Tensor
+
+from rl_triton_gae import _torch
+
+
+def _load_tile() -> Tile:
+    from rl_triton_gae import _tile
+
+    return Tile(_tile.coefficients, _tile.emit)
+
+
+def _uniform_decay(numbers: Numbers) -> float:
+    gamma, lambda_ = numbers
+    return gamma * lambda_
+
+
+_GAE = Algorithm(
+    name="compute_gae",
+    reverse=True,
+    fields=(
+        Field("rewards", required=True),
+        Field("values", required=True),
+        Field("terminateds", flag=True, required=True),
+        Field("truncateds", flag=True),
+        Field("bootstrap_values"),
+        Field("next_values"),
+        Field("gamma", required=True, scalar=True),
+        Field("lambda_", required=True, scalar=True),
+    ),
+    row_fields=(Field("last_value"),),
+    outputs=1,
+    load_tile=_load_tile,
+    coefficients=_torch.coefficients,
+    emit=_torch.emit,
+    uniform_decay=_uniform_decay,
+)
+
+
+def compute_gae(
+    rewards: Tensor,
+    values: Tensor,
+    terminateds: Tensor,
+    truncateds: Tensor | None = None,
+    gamma: float | Tensor = 0.99,
+    lambda_: float | Tensor = 0.95,
+    bootstrap_values: Tensor | None = None,
+    last_value: Tensor | None = None,
+    *,
+    next_values: Tensor | None = None,
+    time_dim: int = 1,
+) -> Tensor:
+    """Compute advantages by Generalised Advantage Estimation.
+
+        delta[t] = rewards[t] + gamma * continuation[t] - values[t]
+        A[t]     = delta[t] + gamma * lambda_ * A[t+1]           cut after an ended step; A[T] = 0
+
+    The continuation is V(s_{t+1}): `values[t+1]` inside an episode, 0 after a termination, and `bootstrap_values[t]`
+    after a truncation and in the last column (there also `last_value`). `next_values`, where given, serves every step
+    that did not terminate. What a boundary hides is never read: NaN behind it stays there.
+
+    Args:
+        rewards: r[t] for the step from s_t to s_{t+1}, t = 0 .. T-1. `(num_envs, seq_len)`, or any shape with its time
+            axis named by `time_dim`; float16, bfloat16, float32, float64 or an integer dtype, which counts as float32.
+            Strides are honoured as they are: transposed, sliced and expanded views are read in place.
+        values: V(s_t), same shape.
+        terminateds: non-zero at the step after which an episode truly ended, same shape, any dtype.
+        truncateds: non-zero at the step after which a time limit cut the episode off, same shape, any dtype. A step with
+            both flags counts as terminated.
+        gamma: discount in [0, 1], one number or one per step: `gamma[t]` belongs to the transition t to t+1.
+        lambda_: mixing weight in [0, 1], one number or one per step.
+        bootstrap_values: V of the final observation at truncated steps, V(s_T) in the last column, same shape as
+            rewards. Other entries are ignored.
+        last_value: V(s_T) per row, the shape of rewards without its time axis. Where the last step is truncated this
+            must be V of its final observation, not of the observation after the reset.
+        next_values: V(s_{t+1}) for every step, same shape as rewards.
+        time_dim: the time axis; negative counts from the end. `(T, N)` buffers pass 0.
+
+    Returns:
+        The advantages, same shape as rewards, in the promoted dtype of all real inputs and the memory layout of rewards.
+
+    Raises:
+        TypeError: an argument that is no tensor (or, for gamma and lambda_, no number), or has a complex or float8 dtype.
+        ValueError: shapes that differ, a number outside [0, 1], more than one of bootstrap_values, last_value and
+            next_values, or a time axis that is not there.
+        RuntimeError: tensors on different devices.
+
+    Warns:
+        UserWarning: truncateds without bootstrap_values or next_values: truncated steps then continue with 0.
+
+    Numerics: accumulates in float32, or float64 if any input is. The error is at most twice that of a float32 loop.
+    Results are bitwise the same from run to run on one device. Differentiable in every real input.
+
+    Source: Schulman et al., "High-Dimensional Continuous Control Using Generalized Advantage Estimation", 2015,
+    equation 16.
+
+    Example:
+        >>> import torch
+        >>> from rl_triton_gae import compute_gae
+        >>> rewards = torch.tensor([[1.0, 2.0, 3.0]])
+        >>> values = torch.tensor([[0.5, 0.5, 0.5]])
+        >>> terminateds = torch.tensor([[False, False, False]])
+        >>> compute_gae(rewards, values, terminateds, gamma=0.9, lambda_=0.95, last_value=torch.tensor([0.7]))
+        tensor([[4.9054, 4.6261, 3.1300]])
+    """
+    check_continuation(truncateds, bootstrap_values, last_value, next_values)
+    fields = (rewards, values, terminateds, truncateds, bootstrap_values, next_values, gamma, lambda_)
+    return run(_GAE, fields, (last_value,), time_dim)[0]

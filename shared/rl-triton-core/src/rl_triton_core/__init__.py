@@ -1,0 +1,6 @@
+"""The engine of rl-triton: segmented linear scans on GPU and CPU, on which its credit-assignment estimators are built."""
+
+from rl_triton_core._version import __version__
+from rl_triton_core.api import segmented_scan
+
+__all__ = ["__version__", "segmented_scan"]

@@ -1,0 +1,37 @@
+"""What flags mean, as Triton device functions: the continuation after a step, and where a forward scan is cut."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def continuation(following, truncated, at_open_end, bootstrap, next_value, last_value):
+    """V(s_{t+1}) after a step that did not terminate; `following` is the value stored for the next step.
+
+    A truncated step and the last column continue with the bootstrap value; the last column also with the last value;
+    next values, where given, serve every step. What is absent is None, and nothing given continues with 0.
+    """
+    if next_value is not None:
+        return next_value
+    elif bootstrap is not None:
+        if truncated is not None:
+            return tl.where(truncated | at_open_end, bootstrap, following)
+        else:
+            return tl.where(at_open_end, bootstrap, following)
+    else:
+        inside = following
+        if truncated is not None:
+            inside = tl.where(truncated, 0.0, following)
+        if last_value is not None:
+            return tl.where(at_open_end, last_value, inside)
+        else:
+            return tl.where(at_open_end, 0.0, inside)
+
+
+@triton.jit
+def ended(terminated, truncated):
+    """Whether the episode is over after a step."""
+    if truncated is None:
+        return terminated
+    else:
+        return terminated | truncated

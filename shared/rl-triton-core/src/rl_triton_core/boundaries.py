@@ -1,0 +1,54 @@
+"""What flags mean: episode ends, and the value that a step continues with.
+
+A flag stands at the step that ends an episode. A terminated step continues with 0, a truncated one with the value of
+the state that was cut off; both at once is a termination. `_boundaries_tile` says the same to Triton.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_triton_core.engine.arguments import check_exclusive
+
+
+def check_continuation(truncateds: Any, bootstrap_values: Any, last_value: Any, next_values: Any) -> None:
+    """Check the arguments that say how truncated steps and the last column continue.
+
+    Raises:
+        ValueError: more than one of them was given.
+
+    Warns:
+        UserWarning: truncated steps inside the window have nothing to continue with.
+    """
+    if bootstrap_values is None and next_values is None:
+        if truncateds is not None:
+            warnings.warn(
+                "truncateds without bootstrap_values: truncated steps inside the window continue with 0, as if they had "
+                "terminated; pass bootstrap_values (V of the final observation at every truncated step) or next_values",
+                UserWarning,
+                stacklevel=3,
+            )
+        return
+    check_exclusive(bootstrap_values=bootstrap_values, last_value=last_value, next_values=next_values)
+
+
+def episode_ends(terminateds: Tensor, truncateds: Tensor | None) -> Tensor:
+    """Where an episode is over, as a bool tensor."""
+    return terminateds if truncateds is None else terminateds | truncateds
+
+
+def following_values(values: Tensor, last_value: Tensor | None, dim: int) -> Tensor:
+    """The value stored for the next step: values[t+1], and in the last column `last_value` or 0."""
+    steps = values.shape[dim]
+    last = torch.zeros_like(values.narrow(dim, 0, 1)) if last_value is None else last_value.unsqueeze(dim)
+    return torch.cat([values.narrow(dim, 1, steps - 1), last.to(values.dtype)], dim)
+
+
+def starts_from_ends(ends: Tensor, dim: int) -> Tensor:
+    """Flags at the first step of an episode, from flags at the last one; the first column is not a start."""
+    steps = ends.shape[dim]
+    return torch.cat([torch.zeros_like(ends.narrow(dim, 0, 1)), ends.narrow(dim, 0, steps - 1)], dim)

@@ -1,0 +1,62 @@
+"""What an algorithm hands to the engine: its fields, its maps and what it emits, on a GPU tile and on whole tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from torch import Tensor
+
+OptionalTensors: TypeAlias = tuple[Tensor | None, ...]
+Numbers: TypeAlias = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One argument with a value per step (or, among `row_fields`, per row).
+
+    A flag is set where it is non-zero, whatever its dtype; anything else is a real number. A `scalar` field may also be
+    one float in [0, 1] for all steps; it then reaches the algorithm among its numbers and is absent from its steps.
+    """
+
+    name: str
+    flag: bool = False
+    required: bool = False
+    scalar: bool = False
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The algorithm as Triton device functions, which see one step in registers and never a tile's shape.
+
+    `coefficients(step, neighbour, at_open_end, row_values, numbers)` gives the step of the recursion
+    y[t] = u[t] + decay[t] * y[neighbour], as (u, decay, cut). `emit(step, neighbour, at_open_end, row_values, state,
+    neighbour_state, numbers)` gives the outputs. A step is a tuple in the order of the fields; what a call lacks is
+    None in it. The neighbour is the step on the side that y comes from.
+    """
+
+    coefficients: Any
+    emit: Any
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A recursion along time, and where its two halves (GPU tile, whole tensors) are found.
+
+    `load_tile` imports Triton and is called on the first launch only. `coefficients(fields, row_values, numbers, dim)`
+    and `emit(fields, row_values, numbers, y, dim)` are the tile's functions on whole tensors. `uniform_decay(numbers)`
+    is the value of every decay where one number serves all steps; it is asked only if every scalar field is a float.
+    `shortcut` is the dispatcher's: the way straight to the last call.
+    """
+
+    name: str
+    reverse: bool
+    fields: tuple[Field, ...]
+    row_fields: tuple[Field, ...]
+    outputs: int
+    load_tile: Callable[[], Tile]
+    coefficients: Callable[[OptionalTensors, OptionalTensors, Numbers, int], tuple[Tensor, Tensor | float, Tensor | None]]
+    emit: Callable[[OptionalTensors, OptionalTensors, Numbers, Tensor, int], tuple[Tensor, ...]]
+    uniform_decay: Callable[[Numbers], float] | None = None
+    shortcut: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)

@@ -1,0 +1,93 @@
+"""Derivatives of the scan: the scan in the other direction, with decays and cuts shifted by one step.
+
+Where step s reads step t, that is y[s] = u[s] + decay[s] * y[t], the gradient of step t reads that of step s:
+
+    grad_u[t]     = grad_y[t] + decay[s] * grad_u[s]     grad_u[t] = grad_y[t] where cut[s], and where nothing reads t
+    grad_decay[s] = grad_u[s] * y[t]                     0 where cut[s], and at the open end
+
+The backward pass consists of differentiable operations and of the scan itself, so it has derivatives of any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias, cast
+
+import torch
+from torch import Tensor
+
+from rl_triton_core.engine.torch_scan import scan_steps
+
+ForwardScan: TypeAlias = Callable[..., Tensor]
+
+
+def differentiable_scan(
+    u: Tensor,
+    decay: Tensor | float,
+    cut: Tensor | None,
+    *,
+    dim: int,
+    reverse: bool,
+    forward: ForwardScan = scan_steps,
+) -> Tensor:
+    """`forward(u, decay, cut, dim=dim, reverse=reverse)`, differentiable in `u` and in a tensor `decay`.
+
+    `forward` computes what `scan_steps` does and serves the derivatives too. What a cut hides gets a derivative of 0,
+    also where it is NaN.
+    """
+    return cast(Tensor, _Scan.apply(u, decay, cut, dim, reverse, forward))  # type: ignore[no-untyped-call]
+
+
+class _Scan(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        u: Tensor, decay: Tensor | float, cut: Tensor | None, dim: int, reverse: bool, forward: ForwardScan
+    ) -> Tensor:
+        return forward(u, decay, cut, dim=dim, reverse=reverse)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, decay, cut, ctx.dim, ctx.reverse, ctx.forward_scan = inputs
+        per_step = isinstance(decay, Tensor)
+        ctx.number = None if per_step else decay
+        ctx.save_for_backward(decay if per_step else None, cut, output if per_step else None)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        decay, cut, y = ctx.saved_tensors
+        dim, reverse = ctx.dim, ctx.reverse
+        to_reader = 1 if reverse else -1
+        grad_u = differentiable_scan(
+            grad_outputs[0],
+            ctx.number if decay is None else decay.roll(to_reader, dim),
+            None if cut is None else cut.roll(to_reader, dim),
+            dim=dim,
+            reverse=not reverse,
+            forward=ctx.forward_scan,
+        )
+        grad_decay = None
+        if ctx.needs_input_grad[1]:
+            hidden = torch.zeros_like(y, dtype=torch.bool) if cut is None else cut.clone()
+            hidden.select(dim, -1 if reverse else 0).fill_(True)
+            # Both factors are selected: neither meets the other's NaN, here or in a second derivative.
+            grad_decay = grad_u.masked_fill(hidden, 0.0) * y.roll(-to_reader, dim).masked_fill(hidden, 0.0)
+        return grad_u, grad_decay, None, None, None, None
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: tuple[int | None, ...],
+        u: Tensor,
+        decay: Tensor | float,
+        cut: Tensor | None,
+        dim: int,
+        reverse: bool,
+        forward: ForwardScan,
+    ) -> tuple[Tensor, int]:
+        def batch_first(x: Any, batch_dim: int | None) -> Any:
+            if not isinstance(x, Tensor):
+                return x
+            return x.expand(info.batch_size, *x.shape) if batch_dim is None else x.movedim(batch_dim, 0)
+
+        u, decay, cut = (batch_first(x, batch_dim) for x, batch_dim in zip((u, decay, cut), in_dims[:3], strict=True))
+        return differentiable_scan(u, decay, cut, dim=dim + 1, reverse=reverse, forward=forward), 0

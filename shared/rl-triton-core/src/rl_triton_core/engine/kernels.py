@@ -1,0 +1,344 @@
+"""The scan kernel: one generic body for every algorithm, layout, direction and strategy.
+
+A row is cut into groups of STEPS consecutive steps, counted from its open end (the last step for backward recursions).
+A lane loads a group with vector accesses where time is contiguous, and with coalesced ones where rows are; it folds the
+group's maps into one, takes part in a *forward* scan over the lanes, finishes its steps in registers from the state
+that the scan delivered, and stores once.
+
+Rows are laid end to end over the lanes, as many whole ones as fit. Nothing comes in at the open end of a row, so a
+cut there keeps them apart, and one compiled kernel serves every row length up to STEPS * LANES. Rows that follow each
+other in memory without a gap need not even start at a group (DENSE): their loads stay whole vectors whatever their
+length. A longer row is walked tile by tile, carrying the state. Where few rows are long, each is split into chunks: a first launch (SUMMARISE)
+composes every chunk's map, and a second starts every chunk from the state that the summaries before it deliver.
+No program waits for another, so the result is the same from run to run.
+
+    slot        where a tensor is found: (its place among the pointers, its layout's among the strides, whether that has
+                two batch axes, whether it holds flags), or None where the call lacks it
+    step        one number, flag or None (where the call lacks it) per field, in the order of the algorithm's fields
+    tile        [ROWS, LANES] where time is contiguous, [LANES, ROWS] where rows are: a lane owns ROWS adjacent rows
+    map, state  tuples that only the functions handed over look into
+
+Triton 3.6 does not return None from a function, not even inside a tuple; that is why the fields of a step are read in
+the kernel's own body.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def row_start(pointer, outer_strides, inner_strides, inner_sizes, rows, LAYOUT: tl.constexpr, NESTED: tl.constexpr,
+              UNIT: tl.constexpr):
+    """A tensor's pointer to the first step of every row.
+
+    A row is an index over all batch axes. A tensor whose batch axes do not fold into one (NESTED) splits it into an
+    outer and an inner index. An outer stride of None stands for adjacent rows. Others come as 2 * stride + 1, so that
+    their values are never compiled in, and in multiples of UNIT, which tells the compiler what they are divisible by.
+    """
+    if NESTED:
+        inner_size = inner_sizes[LAYOUT]
+        outer_stride = outer_strides[LAYOUT] >> 1
+        return pointer + ((rows // inner_size) * outer_stride + (rows % inner_size) * inner_strides[LAYOUT]) * UNIT
+    elif outer_strides[LAYOUT] is not None:
+        return pointer + rows * (outer_strides[LAYOUT] >> 1) * UNIT
+    else:
+        return pointer + rows
+
+
+@triton.jit
+def load_field(start, time_stride, FLAG: tl.constexpr, t, mask, NUMBER: tl.constexpr):
+    """One field at the steps t: a flag of any dtype (non-zero means set) or a number to accumulate with."""
+    value = tl.load(start + t * time_stride, mask, other=0)
+    if FLAG:
+        return value != 0
+    else:
+        return value.to(NUMBER)
+
+
+@triton.jit
+def number_from(scalar, NUMBER: tl.constexpr):
+    """A number of the call. A Python float arrives as float32; three of them add up to any float64."""
+    if NUMBER == tl.float64:
+        return tl.cast(scalar[0], NUMBER) + tl.cast(scalar[1], NUMBER) + tl.cast(scalar[2], NUMBER)
+    else:
+        return tl.cast(scalar[0], NUMBER)
+
+
+@triton.jit
+def split_4(x):
+    even, odd = tl.split(tl.reshape(x, [x.shape[0], x.shape[1], 2, 2]))
+    first, third = tl.split(even)
+    second, fourth = tl.split(odd)
+    return first, second, third, fourth
+
+
+@triton.jit
+def split_steps(x, STEPS: tl.constexpr):
+    """[rows, lanes, STEPS] into its steps."""
+    if STEPS == 1:
+        return (tl.reshape(x, [x.shape[0], x.shape[1]]), )
+    elif STEPS == 4:
+        return split_4(x)
+    else:
+        even, odd = tl.split(tl.reshape(x, [x.shape[0], x.shape[1], 4, 2]))
+        e0, e1, e2, e3 = split_4(even)
+        o0, o1, o2, o3 = split_4(odd)
+        return e0, o0, e1, o1, e2, o2, e3, o3
+
+
+@triton.jit
+def join_4(first, second, third, fourth):
+    joined = tl.join(tl.join(first, third), tl.join(second, fourth))
+    return tl.reshape(joined, [first.shape[0], first.shape[1], 4])
+
+
+@triton.jit
+def join_steps(steps, STEPS: tl.constexpr):
+    """The steps of a group into [rows, lanes, STEPS]."""
+    if STEPS == 1:
+        return steps[0][:, :, None]
+    elif STEPS == 4:
+        return join_4(steps[0], steps[1], steps[2], steps[3])
+    else:
+        even = join_4(steps[0], steps[2], steps[4], steps[6])
+        odd = join_4(steps[1], steps[3], steps[5], steps[7])
+        return tl.reshape(tl.join(even, odd), [even.shape[0], even.shape[1], 8])
+
+
+@triton.jit
+def one_of(x, selected, AXIS: tl.constexpr):
+    """The one selected entry along an axis. The sum has a single term: exact, and NaN stays where it is."""
+    return tl.sum(tl.where(selected, x, 0.0), axis=AXIS, keep_dims=True)
+
+
+@triton.jit
+def store_steps(pointer, steps, t, mask, n_steps, time_stride, STEPS: tl.constexpr, VECTOR: tl.constexpr,
+                EVEN: tl.constexpr):
+    """Write the steps of a tile of groups, the first of which are at t."""
+    if VECTOR:
+        wide_t = t[:, :, None] + tl.arange(0, STEPS)[None, None, :]
+        wide_mask = mask[:, :, None]
+        if not EVEN:
+            wide_mask = wide_mask & (wide_t < n_steps)
+        tl.store(pointer[:, :, None] + wide_t * time_stride, join_steps(steps, STEPS), wide_mask)
+    else:
+        for j in tl.static_range(STEPS):
+            step_mask = mask
+            if not EVEN:
+                step_mask = mask & (t + j < n_steps)
+            tl.store(pointer + (t + j) * time_stride, steps[j], step_mask)
+
+
+@triton.jit
+def fold_group(coefficients, log2_decay, LEAF: tl.constexpr, EXTEND: tl.constexpr, WEIGHT: tl.constexpr,
+               STEPS: tl.constexpr, REVERSE: tl.constexpr):
+    """The map of a group's steps, applied from the open end outward."""
+    folded = LEAF(coefficients[STEPS - 1 if REVERSE else 0], log2_decay, WEIGHT)
+    for k in tl.static_range(1, STEPS):
+        folded = EXTEND(coefficients[STEPS - 1 - k if REVERSE else k], log2_decay, folded)
+    return folded
+
+
+@triton.jit
+def finish_group(coefficients, state, STEP: tl.constexpr, STEPS: tl.constexpr, REVERSE: tl.constexpr):
+    """The state before and after each of a group's steps: STEPS + 1 of them in natural order."""
+    states = (state, )
+    for k in tl.static_range(STEPS):
+        state = STEP(coefficients[STEPS - 1 - k if REVERSE else k], state)
+        if REVERSE:
+            states = (state, ) + states
+        else:
+            states = states + (state, )
+    return states
+
+
+@triton.jit
+def map_before(summaries, chunk, rows, row_mask, n_rows, identity, COMPOSE_SCAN: tl.constexpr, MAP: tl.constexpr,
+               CHUNKS: tl.constexpr, ROW_AXIS: tl.constexpr):
+    """The map of everything between the open end and a chunk, composed from the summaries of the chunks there."""
+    chunks = tl.expand_dims(tl.arange(0, CHUNKS), ROW_AXIS)
+    mask = (chunks < chunk) & row_mask
+    offset = chunks.to(rows.dtype) * n_rows + rows
+    maps = ()
+    for i in tl.static_range(MAP):
+        maps = maps + (tl.where(mask, tl.load(summaries[i] + offset, mask, other=0), identity[i]), )
+    composed = COMPOSE_SCAN(maps, 1 - ROW_AXIS)
+    return [one_of(part, chunks == CHUNKS - 1, 1 - ROW_AXIS) for part in composed]
+
+
+@triton.jit(
+    do_not_specialize=["outer_strides", "inner_strides", "inner_sizes", "n_rows", "n_units", "n_groups", "rows_per_tile"],
+    do_not_specialize_on_alignment=["time_strides"],
+)
+def scan(
+    pointers, outer_strides, inner_strides, inner_sizes, time_strides,  # what is there, and the layouts it is in
+    summaries, scalars, log2_decay, inverse_length, n_rows, n_units, n_groups, rows_per_tile,  #
+    FIELDS: tl.constexpr, ROW_FIELDS: tl.constexpr, OUTPUTS: tl.constexpr,  # slots: where each tensor is found
+    COEFFICIENTS: tl.constexpr, EMIT: tl.constexpr, REVERSE: tl.constexpr,  # the algorithm
+    N_FIELDS: tl.constexpr, N_ROW_FIELDS: tl.constexpr, N_OUTPUTS: tl.constexpr,  #
+    STEP: tl.constexpr, CLOSE: tl.constexpr, CONSTANT: tl.constexpr, LEAF: tl.constexpr, EXTEND: tl.constexpr,  #
+    IDENTITY: tl.constexpr, APPLY: tl.constexpr, SCAN: tl.constexpr, COMPOSE: tl.constexpr,  #
+    COMPOSE_SCAN: tl.constexpr, MAP: tl.constexpr, STATE: tl.constexpr,  # its maps
+    NUMBER: tl.constexpr, WEIGHT: tl.constexpr, INDEX: tl.constexpr,  # precision
+    STEPS: tl.constexpr, VECTOR: tl.constexpr, EVEN: tl.constexpr, UNIT: tl.constexpr,  # layout
+    ROWS: tl.constexpr, LANES: tl.constexpr, TILES: tl.constexpr, CHUNKS: tl.constexpr, DENSE: tl.constexpr,  # plan
+    SUMMARISE: tl.constexpr,
+):
+    """Scan a program's rows over one chunk of time, and write their outputs or (SUMMARISE) the chunk's map.
+
+    TILES is the number of tiles in a chunk: 1 with CHUNKS == 0 means that whole rows share a tile, 0 that a program
+    walks its rows to the end. CHUNKS bounds the number of chunks; 0 means that the chunk is the whole row. DENSE rows
+    have at least STEPS steps; n_groups is then the number of groups in a tile of rows_per_tile rows, else in a row.
+    `inverse_length` is the reciprocal of what a tile is divided by: steps of a row where DENSE, else groups of a row.
+    """
+    ROW_AXIS: tl.constexpr = 0 if VECTOR else 1
+    TIME_AXIS: tl.constexpr = 1 - ROW_AXIS
+    WHOLE_ROWS: tl.constexpr = TILES == 1 and CHUNKS == 0
+    n_steps = n_units * UNIT
+    lanes = tl.expand_dims(tl.arange(0, LANES), ROW_AXIS)
+    columns = tl.expand_dims(tl.arange(0, ROWS), TIME_AXIS)
+    numbers = [number_from(scalar, NUMBER) for scalar in scalars]
+    if DENSE:
+        # Offsets within a tile are small: the quotient is exact in float32.
+        lane_group = lanes
+        local = (n_groups - 1 - lanes if REVERSE else lanes) * STEPS
+        slot = ((local.to(tl.float32) + 0.5) * inverse_length).to(tl.int32)
+        rows = tl.program_id(0).to(INDEX) * rows_per_tile + slot
+        row_mask = (rows < n_rows) & (lanes < n_groups)
+        dense_t = local - slot * n_steps
+        flat = (tl.program_id(0).to(INDEX) * n_groups * STEPS) + local
+    elif WHOLE_ROWS:
+        # n_groups is small: the quotient is exact in float32.
+        slot = ((lanes.to(tl.float32) + 0.5) * inverse_length).to(tl.int32)
+        lane_group = lanes - slot * n_groups
+        rows = (tl.program_id(0).to(INDEX) * rows_per_tile + slot) * ROWS + columns
+        row_mask = (rows < n_rows) & (slot < rows_per_tile)
+    else:
+        lane_group = lanes
+        rows = tl.program_id(0).to(INDEX) * ROWS + columns
+        row_mask = rows < n_rows
+
+    zero = tl.zeros_like(rows).to(NUMBER)
+    never = rows < 0
+    carry = (zero, )
+    for k in tl.static_range(1, STATE):
+        carry = carry + (zero, )
+    maps = IDENTITY(zero, WEIGHT)
+    tile_0 = 0
+    n_tiles = TILES
+    if TILES == 0:
+        n_tiles = tl.cdiv(n_groups, LANES)
+    if CHUNKS > 0:
+        chunk = tl.program_id(1)
+        tile_0 = chunk * TILES
+        if not SUMMARISE:
+            carry = APPLY(map_before(summaries, chunk, rows, row_mask, n_rows, maps, COMPOSE_SCAN, MAP, CHUNKS, ROW_AXIS),
+                          carry)
+
+    for tile in range(n_tiles):
+        group = (tile_0 + tile).to(INDEX) * LANES + lane_group
+        if REVERSE:
+            t = (n_groups - 1 - group) * STEPS
+            beyond_t = t + STEPS
+            open_end = n_steps - 1
+        else:
+            t = group * STEPS
+            beyond_t = t - 1
+            open_end = 0
+        mask = row_mask & (group < n_groups)
+        beyond_mask = mask & (beyond_t >= 0) & (beyond_t < n_steps)
+        opening = mask & (group == 0)
+        opening_rows = rows
+        if DENSE:
+            # From here on t counts from the first step of the tensor, and rows open wherever they do.
+            t = flat
+            beyond_t = flat + STEPS if REVERSE else flat - 1
+            beyond_mask = mask & (beyond_t >= 0) & (beyond_t < n_rows.to(INDEX) * n_steps)
+            if REVERSE:
+                opening = mask & (dense_t + STEPS >= n_steps)
+            else:
+                opening = mask & ((dense_t == 0) | (dense_t + STEPS > n_steps))
+                opening_rows = rows + (dense_t > 0)
+
+        row_values = [(tl.load(row_start(pointers[ROW_FIELDS[i][0]], outer_strides, inner_strides, inner_sizes,
+                                         opening_rows, ROW_FIELDS[i][1], ROW_FIELDS[i][2], 1),
+                               opening & (opening_rows < n_rows), other=0).to(NUMBER)
+                       if ROW_FIELDS[i] is not None else None) for i in (0, 1, 2, 3)[:N_ROW_FIELDS]]
+        starts = [((row_start(pointers[FIELDS[i][0]], outer_strides, inner_strides, inner_sizes, rows, FIELDS[i][1],
+                              FIELDS[i][2], UNIT)
+                    if not DENSE else pointers[FIELDS[i][0]]) if FIELDS[i] is not None else None)
+                  for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)[:N_FIELDS]]
+        beyond = [(load_field(starts[i], time_strides[FIELDS[i][1]], FIELDS[i][3], beyond_t, beyond_mask, NUMBER)
+                   if FIELDS[i] is not None else None) for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)[:N_FIELDS]]
+        if VECTOR:
+            wide_t = t[:, :, None] + tl.arange(0, STEPS)[None, None, :]
+            wide_mask = mask[:, :, None]
+            if not EVEN:
+                wide_mask = wide_mask & (wide_t < n_steps)
+            pieces = [(split_steps(load_field(starts[i] if DENSE else starts[i][:, :, None], time_strides[FIELDS[i][1]], FIELDS[i][3],
+                                              wide_t, wide_mask, NUMBER), STEPS)
+                       if FIELDS[i] is not None else (None, ) * STEPS)
+                      for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)[:N_FIELDS]]
+            steps = [[piece[j] for piece in pieces] for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]]
+        else:
+            steps = [[(load_field(starts[i], time_strides[FIELDS[i][1]], FIELDS[i][3], t + j,
+                                  mask if EVEN else mask & (t + j < n_steps), NUMBER)
+                       if FIELDS[i] is not None else None)
+                      for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)[:N_FIELDS]]
+                     for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]]
+
+        at_open_end = ()
+        coefficients = ()
+        for j in tl.static_range(STEPS):
+            if REVERSE:
+                if DENSE:
+                    opens = dense_t + j == open_end
+                else:
+                    opens = t + j == open_end if j == STEPS - 1 or not EVEN else never
+                step_map = COEFFICIENTS(steps[j], steps[j + 1] if j < STEPS - 1 else beyond, opens, row_values, numbers)
+            else:
+                if DENSE:
+                    opens = (dense_t + j == 0) | (dense_t + j == n_steps)
+                else:
+                    opens = t == open_end if j == 0 else never
+                step_map = COEFFICIENTS(steps[j], steps[j - 1] if j > 0 else beyond, opens, row_values, numbers)
+            at_open_end = at_open_end + (opens, )
+            # Nothing comes in at the open end: not the neighbouring row, nor what padding holds beyond the last step.
+            coefficients = coefficients + (CLOSE(step_map, opens), )
+        folded = fold_group(coefficients, log2_decay, LEAF, EXTEND, WEIGHT, STEPS, REVERSE)
+
+        if SUMMARISE:
+            whole = [one_of(part, lanes == LANES - 1, TIME_AXIS) for part in COMPOSE_SCAN(folded, TIME_AXIS)]
+            maps = COMPOSE(*maps, *whole)
+        else:
+            scanned = SCAN(folded, IDENTITY(folded[MAP - 1], WEIGHT), TIME_AXIS)
+            if WHOLE_ROWS:
+                state = CONSTANT(scanned[MAP:])
+            else:
+                state = APPLY(scanned[MAP:], carry)
+            if TILES != 1:
+                carry = APPLY([one_of(part, lanes == LANES - 1, TIME_AXIS) for part in scanned[:MAP]], carry)
+            states = finish_group(coefficients, state, STEP, STEPS, REVERSE)
+            emitted = ()
+            for j in tl.static_range(STEPS):
+                if REVERSE:
+                    emitted = emitted + (EMIT(steps[j], steps[j + 1] if j < STEPS - 1 else beyond, at_open_end[j],
+                                              row_values, states[j], states[j + 1], numbers), )
+                else:
+                    emitted = emitted + (EMIT(steps[j], steps[j - 1] if j > 0 else beyond, at_open_end[j],
+                                              row_values, states[j + 1], states[j], numbers), )
+            for i in tl.static_range(N_OUTPUTS):
+                output_steps = ()
+                for j in tl.static_range(STEPS):
+                    output_steps = output_steps + (emitted[j][i], )
+                if DENSE:
+                    start = pointers[OUTPUTS[i][0]] + tl.zeros_like(never).to(tl.int32)
+                else:
+                    start = row_start(pointers[OUTPUTS[i][0]], outer_strides, inner_strides, inner_sizes, rows,
+                                      OUTPUTS[i][1], OUTPUTS[i][2], UNIT)
+                store_steps(start, output_steps, t, mask, n_steps, time_strides[OUTPUTS[i][1]], STEPS, VECTOR, EVEN)
+
+    if SUMMARISE:
+        offset = chunk.to(INDEX) * n_rows + rows
+        for i in tl.static_range(MAP):
+            tl.store(summaries[i] + offset, maps[i], row_mask)

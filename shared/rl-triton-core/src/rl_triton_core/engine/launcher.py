@@ -1,0 +1,334 @@
+"""One call of an algorithm on the GPU: what the kernel is called with, and the ordinary launch.
+
+Everything that depends on shapes, strides and dtypes alone is worked out once per combination; `direct_launch` is the
+short way back to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_triton_core.engine import layout
+from rl_triton_core.engine.algorithm import Algorithm
+from rl_triton_core.engine.direct_launch import DirectLaunch, picker
+from rl_triton_core.engine.environment import DIRECT_LAUNCH, INTERPRETER
+from rl_triton_core.engine.plan import SHORT_ROW, Device, make_plan
+from rl_triton_core.engine.precision import (
+    Weights,
+    accumulation_dtype,
+    composite_weights,
+    float32_parts,
+    log2_of,
+    result_dtype,
+)
+
+_INT32_ELEMENTS = 2**31 - 2**16
+
+
+class KernelCall:
+    """One call of an algorithm for fixed shapes, strides, dtypes and device; the tensors and numbers may change.
+
+    Everything that does not depend on the tensors' addresses is worked out here, once.
+    """
+
+    def __init__(
+        self, algorithm: Algorithm, fields: Sequence[Tensor | float | None], row_fields: Sequence[Tensor | None], dim: int
+    ) -> None:
+        from rl_triton_core.engine import kernels
+
+        self.kernel = kernels.scan
+        self.algorithm = algorithm
+        self.dim = dim
+        first = fields[0]
+        assert isinstance(first, Tensor)
+        tensors = [field if isinstance(field, Tensor) else None for field in fields]
+        present = [t for t in (*tensors, *row_fields) if t is not None]
+        real = [
+            t
+            for t, field in zip((*tensors, *row_fields), (*algorithm.fields, *algorithm.row_fields), strict=True)
+            if t is not None and not field.flag
+        ]
+        self.device, self.device_index = first.device, first.get_device()
+        self.dtype = result_dtype(real)
+        self.double = accumulation_dtype(self.dtype) == torch.float64
+        self.uniform = algorithm.uniform_decay is not None and all(
+            t is None for t, field in zip(tensors, algorithm.fields, strict=True) if field.scalar
+        )
+        arguments = (*fields, *row_fields)
+        self.tensors_of = picker([i for i, value in enumerate(arguments) if isinstance(value, Tensor)])
+        self.numbers_of = picker([i for i, value in enumerate(arguments) if isinstance(value, float)])
+        output = layout.empty_output(first, self.dtype)
+        self.output_shape, self.output_stride = output.shape, output.stride()
+        self.output_like_first = self.output_stride == first.stride() and self.dtype == first.dtype
+        self.output_range = range(algorithm.outputs)
+        self.steps = first.shape[dim]
+        self.rows = first.numel() // max(self.steps, 1)
+        self.is_empty = first.numel() == 0
+        self.needs_copy = False
+        strides = [self._strides(t, dim) for t in tensors]
+        row_strides = [self._strides(t, None) for t in row_fields]
+        output_strides = layout.fold_batch(self.output_shape, self.output_stride, dim)
+        if output_strides is None:
+            raise ValueError("unreachable: outputs follow the first field")
+        step_strides = [s for s in (*strides, output_strides) if s is not None]
+        self.contiguous = _time_is_contiguous(step_strides, self.steps)
+        self.unit = _unit(self.steps, step_strides) if self.contiguous else 1
+        dense = self.contiguous and all(s == layout.Strides(1, self.steps, None, None) for s in step_strides)
+        wide = any(s.extent(self.rows, self.steps) >= _INT32_ELEMENTS for s in (*step_strides, *row_strides) if s)
+        self.plan = make_plan(
+            max(self.rows, 1),
+            max(self.steps, 1),
+            contiguous=self.contiguous,
+            unit=self.unit,
+            dense=dense,
+            device=_device(self.device),
+        )
+        if self.plan.dense:
+            self.unit = 1
+        self._make_arguments(strides, row_strides, output_strides, wide)
+        self.direct: DirectLaunch | None = None
+        # Read and replaced as one object, since threads share a call.
+        self.last_numbers: tuple[tuple[float, ...], tuple[Any, ...], float] | None = None
+
+    def _strides(self, tensor: Tensor | None, dim: int | None) -> layout.Strides | None:
+        if tensor is None:
+            return None
+        strides = layout.fold_batch(tensor.shape, tensor.stride(), dim)
+        if strides is not None:
+            return strides
+        self.needs_copy = True
+        return layout.fold_batch(tensor.shape, torch.empty(tensor.shape, device="meta").stride(), dim)
+
+    def _make_arguments(
+        self,
+        strides: list[layout.Strides | None],
+        row_strides: list[layout.Strides | None],
+        output_strides: layout.Strides,
+        wide: bool,
+    ) -> None:
+        """The kernel's arguments that are not addresses or numbers, in the order of its signature."""
+        import triton.language as tl
+
+        from rl_triton_core.engine import affine_tile
+
+        algorithm, plan = self.algorithm, self.plan
+        weights, weight_dtype = composite_weights(self.dtype, self.uniform)
+        self.weight_dtype = weight_dtype
+        outputs = [output_strides] * algorithm.outputs
+        length = groups = -(-max(self.steps, 1) // plan.steps)
+        if plan.dense:
+            length, groups = self.steps, plan.rows_per_tile * self.steps // plan.steps
+        slots = _Slots(self.unit, adjacent_rows=not self.contiguous)
+        flags = [field.flag for field in algorithm.fields]
+        fields = tuple([slots.add(s, flag) for s, flag in zip(strides, flags, strict=True)])
+        row_fields = tuple([slots.add_row_value(s) for s in row_strides])
+        output_slots = tuple([slots.add(s, False) for s in outputs])
+        self.layout_arguments = slots.arguments()
+        self.size_arguments = (1.0 / length, self.rows, self.steps // self.unit, groups, plan.rows_per_tile)
+        tile = algorithm.load_tile()
+        number = tl.float64 if self.double else tl.float32
+        maps = affine_tile.MAPS[weights.value]
+        self.constants: dict[str, Any] = {
+            "FIELDS": fields,
+            "ROW_FIELDS": row_fields,
+            "OUTPUTS": output_slots,
+            "COEFFICIENTS": tile.coefficients,
+            "EMIT": tile.emit,
+            "REVERSE": algorithm.reverse,
+            "N_FIELDS": len(algorithm.fields),
+            "N_ROW_FIELDS": len(algorithm.row_fields),
+            "N_OUTPUTS": algorithm.outputs,
+            **maps,
+            "NUMBER": number,
+            "WEIGHT": tl.float64 if weight_dtype == torch.float64 else tl.float32,
+            "INDEX": tl.int64 if wide else tl.int32,
+            "STEPS": plan.steps,
+            "VECTOR": self.contiguous,
+            "EVEN": plan.dense or plan.steps == 1 or (self.contiguous and self.steps % plan.steps == 0),
+            "UNIT": self.unit,
+            "ROWS": plan.columns,
+            "LANES": plan.lanes,
+            "TILES": plan.tiles,
+            "CHUNKS": 1 << (plan.chunks - 1).bit_length() if plan.chunks else 0,
+            "DENSE": plan.dense,
+        }
+        self.log_weights = weights is Weights.LOG
+
+    def __call__(self, arguments: Sequence[Any]) -> tuple[Tensor, ...] | None:
+        """Run on the values of the fields and then the row fields.
+
+        Returns the outputs, or None if a number is out of range (which the caller then says with its name).
+        """
+        numbers = self.numbers(arguments)
+        if numbers is None:
+            return None
+        outputs = self.new_outputs(arguments)
+        if self.is_empty:
+            return outputs
+        if self.needs_copy:
+            arguments = self._copied(arguments)
+        tensors = (*self.tensors_of(arguments), *outputs)
+        if self.direct is None or not self.direct.launch(tensors, numbers[1], numbers[2]):
+            self._ordinary(tensors, numbers[1], numbers[2])
+        return outputs
+
+    def numbers(self, arguments: Sequence[Any]) -> tuple[tuple[float, ...], tuple[Any, ...], float] | None:
+        """The call's numbers, how the kernel takes them, and the logarithm of the one decay; None if out of range."""
+        numbers = self.numbers_of(arguments)
+        last = self.last_numbers
+        if last is None or last[0] != numbers:
+            if not all(0.0 <= number <= 1.0 for number in numbers):
+                return None
+            self.last_numbers = last = (numbers, *self._scalars(arguments, numbers))
+        return last
+
+    def new_outputs(self, arguments: Sequence[Any]) -> tuple[Tensor, ...]:
+        """Unwritten outputs, laid out like the first argument."""
+        if self.output_like_first:
+            return tuple([torch.empty_like(arguments[0]) for _ in self.output_range])
+        return tuple([self._empty() for _ in self.output_range])
+
+    def _scalars(self, arguments: Sequence[Any], numbers: tuple[float, ...]) -> tuple[tuple[Any, ...], float]:
+        """The numbers as the kernel takes them, and the logarithm of the one decay, if there is one.
+
+        A scalar field that came as a tensor leaves its number unread.
+        """
+        floats = tuple(
+            [
+                value if isinstance(value, float) else 0.0
+                for value, field in zip(arguments, self.algorithm.fields, strict=False)
+                if field.scalar
+            ]
+        )
+        scalars = tuple([float32_parts(number) if self.double else (number,) for number in floats])
+        if not self.log_weights:
+            return scalars, 0.0
+        assert self.algorithm.uniform_decay is not None
+        return scalars, log2_of(self.algorithm.uniform_decay(numbers))
+
+    def _empty(self) -> Tensor:
+        return torch.empty_strided(self.output_shape, self.output_stride, dtype=self.dtype, device=self.device)
+
+    def _copied(self, arguments: Sequence[Any]) -> list[Any]:
+        """The arguments with copies of those that the kernel cannot walk in place."""
+        steps = len(self.algorithm.fields)
+        described = (*self.algorithm.fields, *self.algorithm.row_fields)
+        return [
+            layout.in_place_or_copied(field.name, value, self.dim if i < steps else None)[0]
+            if isinstance(value, Tensor)
+            else value
+            for i, (field, value) in enumerate(zip(described, arguments, strict=True))
+        ]
+
+    def summaries(self) -> tuple[Tensor, Tensor] | None:
+        """Scratch for every chunk's map (A, B), if rows are split into chunks."""
+        if not self.plan.chunks:
+            return None
+        count = self.plan.chunks * self.rows
+        number = torch.float64 if self.double else torch.float32
+        return (
+            torch.empty(count, dtype=self.weight_dtype, device=self.device),
+            torch.empty(count, dtype=number, device=self.device),
+        )
+
+    def _launches(self) -> list[tuple[tuple[int, int], bool]]:
+        """Grid and whether to summarise, per launch."""
+        if not self.plan.chunks:
+            return [((self.plan.programs, 1), False)]
+        return [((self.plan.programs, self.plan.chunks - 1), True), ((self.plan.programs, self.plan.chunks), False)]
+
+    def _ordinary(self, tensors: tuple[Tensor, ...], scalars: tuple[Any, ...], log2_decay: float) -> None:
+        """Launch through Triton, and keep what a direct launch needs if this one fits one."""
+        compiled: list[tuple[Any, tuple[int, int], tuple[Any, ...]]] = []
+        summaries = self.summaries()
+        with _on_device(self.device):
+            for grid, summarise in self._launches():
+                kernel = self.kernel[grid](
+                    tensors, *self.layout_arguments, summaries, scalars, log2_decay, *self.size_arguments,
+                    **self.constants, SUMMARISE=summarise, num_warps=self.plan.warps, enable_fp_fusion=True,
+                )  # fmt: skip
+                compiled.append((kernel, grid, (*self.size_arguments, *self.constants.values(), summarise)))
+        if self.direct is None and DIRECT_LAUNCH and not INTERPRETER:
+            self.direct = DirectLaunch.of(compiled, tensors, self.layout_arguments, self.summaries, self.device_index)
+
+
+class _Slots:
+    """Collects the distinct layouts of a call's tensors, and says where each tensor and its layout are found.
+
+    Tensors that lie alike share a layout, so a call of one layout passes one stride and computes one offset.
+    """
+
+    def __init__(self, unit: int, adjacent_rows: bool) -> None:
+        self.unit, self.adjacent_rows = unit, adjacent_rows
+        self.layouts: list[tuple[int | None, int | None, int | None, int | None]] = []
+        self.tensors = 0
+
+    def add(self, strides: layout.Strides | None, flag: bool) -> tuple[int, int, bool, bool] | None:
+        """A slot for the next per-step tensor: (pointer, layout, whether it has two batch axes, whether it is a flag)."""
+        if strides is None:
+            return None
+        unit = self.unit
+        outer = None if self.adjacent_rows and strides.outer == 1 and strides.inner is None else strides.outer // unit
+        inner = None if strides.inner is None else strides.inner // unit
+        return self._slot((outer, inner, strides.inner_size, strides.time), flag)
+
+    def add_row_value(self, strides: layout.Strides | None) -> tuple[int, int, bool, bool] | None:
+        """A slot for the next tensor with one value a row."""
+        if strides is None:
+            return None
+        outer = None if strides.outer == 1 and strides.inner is None else strides.outer
+        return self._slot((outer, strides.inner, strides.inner_size, None), False)
+
+    def _slot(
+        self, laid_out: tuple[int | None, int | None, int | None, int | None], flag: bool
+    ) -> tuple[int, int, bool, bool]:
+        if laid_out not in self.layouts:
+            self.layouts.append(laid_out)
+        self.tensors += 1
+        return self.tensors - 1, self.layouts.index(laid_out), laid_out[2] is not None, flag
+
+    def arguments(self) -> tuple[Any, ...]:
+        """Outer strides, inner strides, inner sizes and time strides, one of each per layout."""
+        outer, inner, sizes, time = zip(*self.layouts, strict=True)
+        # Triton compiles apart for integers that are 1 or multiples of 16, inside tuples against all wishes; an odd
+        # number is neither (but for a stride of 0, an expanded view). The kernel halves it again.
+        outer = tuple([None if stride is None else 2 * stride + 1 for stride in outer])
+        if not any(sizes):
+            inner = sizes = None
+        return outer, inner, sizes, time
+
+
+def _on_device(device: torch.device) -> Any:
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+
+
+@functools.cache
+def _device(device: torch.device) -> Device:
+    if device.type != "cuda":
+        return Device(multiprocessors=1, warp_size=32)
+    properties = torch.cuda.get_device_properties(device)
+    return Device(properties.multi_processor_count, properties.warp_size)
+
+
+def _time_is_contiguous(strides: list[layout.Strides], steps: int) -> bool:
+    """Whether more of the per-step tensors have adjacent steps than adjacent rows.
+
+    A row shorter than a vector is walked as if rows were adjacent: its lanes then load no padding.
+    """
+    along_time = sum(s.time == 1 for s in strides)
+    along_rows = sum((s.outer if s.inner is None else s.inner) == 1 for s in strides)
+    return steps >= SHORT_ROW and along_time >= along_rows
+
+
+def _unit(steps: int, strides: list[layout.Strides]) -> int:
+    """The largest of 8, 4 and 1 that divides the row length and every row stride."""
+    for unit in (8, 4):
+        if steps % unit == 0 and all(s.outer % unit == 0 and (s.inner or 0) % unit == 0 for s in strides):
+            return unit
+    return 1

@@ -1,0 +1,113 @@
+"""Bad calls: one clear line that names the argument, what was expected and what came."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from rl_triton_core import segmented_scan
+from rl_triton_core.engine.arguments import check_exclusive, check_fraction
+
+X = torch.zeros(2, 5)
+
+
+class NotATensor:
+    """Stands for an array of another library."""
+
+
+NotATensor.__module__ = "numpy"
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "parts"),
+    [
+        # not a tensor
+        ({"inputs": [[1.0]]}, TypeError, ("inputs", "torch.Tensor", "list")),
+        ({"inputs": None}, TypeError, ("inputs", "torch.Tensor", "None")),
+        ({"decays": 0.5}, TypeError, ("decays", "torch.Tensor", "float")),
+        ({"decays": None}, TypeError, ("decays", "torch.Tensor", "None")),
+        ({"resets": [0, 1]}, TypeError, ("resets", "torch.Tensor", "list")),
+        ({"resets": NotATensor()}, TypeError, ("resets", "torch.Tensor", "NotATensor", "from_numpy")),
+        ({"initial": 0.0}, TypeError, ("initial", "torch.Tensor", "float")),
+        # not a real number
+        ({"inputs": X.to(torch.complex64)}, TypeError, ("inputs", "float32", "complex64")),
+        ({"decays": X.to(torch.float8_e5m2)}, TypeError, ("decays", "float32", "float8_e5m2")),
+        ({"resets": X.to(torch.complex64)}, TypeError, ("resets", "real", "complex64")),
+        ({"initial": X[:, 0].to(torch.complex64)}, TypeError, ("initial", "float32", "complex64")),
+        # shapes
+        ({"decays": torch.zeros(2, 4)}, ValueError, ("decays", "(2, 5)", "(2, 4)", "inputs")),
+        ({"decays": torch.zeros(5)}, ValueError, ("decays", "(2, 5)", "(5,)", "expand_as")),
+        ({"resets": torch.zeros(2, 1)}, ValueError, ("resets", "(2, 5)", "(2, 1)")),
+        ({"resets": torch.zeros(2, 5, 1)}, ValueError, ("resets", "(2, 5)", "(2, 5, 1)", "expand_as")),
+        ({"initial": torch.zeros(3)}, ValueError, ("initial", "(2,)", "(3,)")),
+        ({"initial": torch.zeros(5)}, ValueError, ("initial", "(2,)", "(5,)", "time_dim=0")),
+        ({"initial": torch.zeros(2), "time_dim": 0}, ValueError, ("initial", "(5,)", "(2,)")),
+        ({"initial": torch.zeros(2, 1)}, ValueError, ("initial", "(2,)", "(2, 1)")),
+        # the time axis
+        ({"inputs": torch.zeros(5), "decays": torch.zeros(5)}, ValueError, ("time_dim", "inputs", "time_dim=0")),
+        ({"inputs": torch.zeros(()), "decays": torch.zeros(())}, ValueError, ("inputs", "one dimension", "()")),
+        ({"time_dim": 2}, ValueError, ("time_dim", "[-2, 1]", "2")),
+        ({"time_dim": -3}, ValueError, ("time_dim", "[-2, 1]", "-3")),
+        ({"time_dim": 1.0}, TypeError, ("time_dim", "int", "float")),
+        ({"time_dim": True}, TypeError, ("time_dim", "int", "bool")),
+        ({"time_dim": None}, TypeError, ("time_dim", "int", "NoneType")),
+        ({"time_dim": [1]}, TypeError, ("time_dim", "int", "list")),
+        # devices
+        ({"decays": X.to("meta")}, RuntimeError, ("decays", "cpu", "meta", "inputs")),
+        ({"resets": X.to("meta")}, RuntimeError, ("resets", "cpu", "meta")),
+        ({"initial": X[:, 0].to("meta")}, RuntimeError, ("initial", "cpu", "meta")),
+        ({"inputs": X.to("meta")}, RuntimeError, ("decays", "meta", "cpu")),
+    ],
+    ids=lambda value: None if isinstance(value, (type, tuple)) else "-".join(value),
+)
+def test_a_bad_call(changed: dict[str, Any], error: type[Exception], parts: tuple[str, ...]) -> None:
+    arguments: dict[str, Any] = {"inputs": X, "decays": X} | changed
+    with pytest.raises(error) as caught:
+        segmented_scan(**arguments)
+    assert type(caught.value) is error
+    message = str(caught.value)
+    assert message.startswith(parts[0])
+    for part in parts:
+        assert part in message
+    assert "\n" not in message
+
+
+REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+@pytest.mark.parametrize("dtype", [*REAL, *WHOLE])
+def test_every_real_dtype_is_accepted(dtype: torch.dtype) -> None:
+    ones, zeros = torch.ones(2, 5), torch.zeros(2, 5)
+    counted = dtype if dtype.is_floating_point else torch.float32
+    y = segmented_scan(ones.to(dtype), ones.to(dtype), resets=zeros.to(dtype), initial=ones[:, 0].to(dtype))
+    assert y.dtype == counted
+    assert y.tolist() == [[2.0, 3.0, 4.0, 5.0, 6.0]] * 2
+
+
+def test_a_mistake_is_found_before_any_work() -> None:
+    inputs = torch.zeros(2, 5)
+    with pytest.raises(ValueError, match="initial"):
+        segmented_scan(inputs, inputs, initial=torch.zeros(3))
+    assert inputs.count_nonzero() == 0
+
+
+@pytest.mark.parametrize("number", [0, 1, 0.5, True])
+def test_fractions(number: Any) -> None:
+    checked = check_fraction("gamma", number)
+    assert type(checked) is float
+    assert checked == number
+
+
+@pytest.mark.parametrize("number", [-0.1, 1.0001, float("inf"), float("nan"), 2])
+def test_no_fractions(number: Any) -> None:
+    with pytest.raises(ValueError, match=r"^gamma: expected a number in \[0, 1\], got "):
+        check_fraction("gamma", number)
+
+
+def test_exclusive_arguments() -> None:
+    check_exclusive(last_value=None, next_values=None)
+    check_exclusive(last_value=X, next_values=None)
+    with pytest.raises(ValueError, match="last_value and next_values: expected at most one"):
+        check_exclusive(bootstrap_values=None, last_value=X, next_values=X)
