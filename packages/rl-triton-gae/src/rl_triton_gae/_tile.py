@@ -20,4 +20,4 @@ def coefficients(step, neighbour, at_open_end, row_values, numbers):
 
 @triton.jit
 def emit(step, neighbour, at_open_end, row_values, state, neighbour_state, numbers):
-    return (state[0], )
+    return (state[0],)

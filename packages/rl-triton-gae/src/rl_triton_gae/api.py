@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from rl_triton_core.boundaries import check_continuation
+from rl_triton_core.boundaries import check_continuation, warn_of_values
 from rl_triton_core.engine.algorithm import Algorithm, Field, Numbers, Tile
 from rl_triton_core.engine.dispatch import run
+from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS
 from torch import Tensor
 
 from rl_triton_gae import _torch
@@ -71,8 +72,8 @@ def compute_gae(
             Strides are honoured as they are: transposed, sliced and expanded views are read in place.
         values: V(s_t), same shape.
         terminateds: non-zero at the step after which an episode truly ended, same shape, any dtype.
-        truncateds: non-zero at the step after which a time limit cut the episode off, same shape, any dtype. A step with
-            both flags counts as terminated.
+        truncateds: non-zero at the step after which a time limit cut the episode off, same shape, any dtype. A step
+            with both flags counts as terminated.
         gamma: discount in [0, 1], one number or one per step: `gamma[t]` belongs to the transition t to t+1.
         lambda_: mixing weight in [0, 1], one number or one per step.
         bootstrap_values: V of the final observation at truncated steps, V(s_T) in the last column, same shape as
@@ -83,10 +84,10 @@ def compute_gae(
         time_dim: the time axis; negative counts from the end. `(T, N)` buffers pass 0.
 
     Returns:
-        The advantages, same shape as rewards, in the promoted dtype of all real inputs and the memory layout of rewards.
+        The advantages, shaped and laid out in memory like rewards, in the promoted dtype of all real inputs.
 
     Raises:
-        TypeError: an argument that is no tensor (or, for gamma and lambda_, no number), or has a complex or float8 dtype.
+        TypeError: an argument that is no tensor (or, for gamma and lambda_, no number), or of a complex or float8 dtype.
         ValueError: shapes that differ, a number outside [0, 1], more than one of bootstrap_values, last_value and
             next_values, or a time axis that is not there.
         RuntimeError: tensors on different devices.
@@ -106,9 +107,20 @@ def compute_gae(
         >>> rewards = torch.tensor([[1.0, 2.0, 3.0]])
         >>> values = torch.tensor([[0.5, 0.5, 0.5]])
         >>> terminateds = torch.tensor([[False, False, False]])
-        >>> compute_gae(rewards, values, terminateds, gamma=0.9, lambda_=0.95, last_value=torch.tensor([0.7]))
-        tensor([[4.9054, 4.6261, 3.1300]])
+        >>> compute_gae(rewards, values, terminateds, gamma=0.5, lambda_=1.0, last_value=torch.tensor([0.7]))
+        tensor([[2.3375, 3.1750, 2.8500]])
     """
     check_continuation(truncateds, bootstrap_values, last_value, next_values)
     fields = (rewards, values, terminateds, truncateds, bootstrap_values, next_values, gamma, lambda_)
-    return run(_GAE, fields, (last_value,), time_dim)[0]
+    advantages = run(_GAE, fields, (last_value,), time_dim)[0]
+    if CORRECTNESS_WARNINGS:
+        warn_of_values(
+            rewards,
+            terminateds,
+            truncateds,
+            time_dim % rewards.dim(),
+            continuation_given=not (bootstrap_values is None and last_value is None and next_values is None),
+            bootstrap_values=bootstrap_values,
+            inputs={"rewards": rewards, "values": values, "gamma": gamma, "lambda_": lambda_},
+        )
+    return advantages

@@ -1,4 +1,4 @@
-"""The engine of rl-triton: segmented linear scans on GPU and CPU, on which its credit-assignment estimators are built."""
+"""The engine of rl-triton: segmented linear scans on GPU and CPU, for its credit-assignment estimators."""
 
 from rl_triton_core._version import __version__
 from rl_triton_core.api import segmented_scan

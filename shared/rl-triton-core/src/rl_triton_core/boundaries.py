@@ -27,8 +27,8 @@ def check_continuation(truncateds: Any, bootstrap_values: Any, last_value: Any, 
     if bootstrap_values is None and next_values is None:
         if truncateds is not None:
             warnings.warn(
-                "truncateds without bootstrap_values: truncated steps inside the window continue with 0, as if they had "
-                "terminated; pass bootstrap_values (V of the final observation at every truncated step) or next_values",
+                "truncateds without bootstrap_values: truncated steps inside the window continue with 0, as if they "
+                "had terminated; pass bootstrap_values (V of the final observation at every truncated step) or next_values",
                 UserWarning,
                 stacklevel=3,
             )
@@ -52,3 +52,43 @@ def starts_from_ends(ends: Tensor, dim: int) -> Tensor:
     """Flags at the first step of an episode, from flags at the last one; the first column is not a start."""
     steps = ends.shape[dim]
     return torch.cat([torch.zeros_like(ends.narrow(dim, 0, 1)), ends.narrow(dim, 0, steps - 1)], dim)
+
+
+def warn_of_values(
+    rewards: Tensor,
+    terminateds: Tensor,
+    truncateds: Tensor | None,
+    dim: int,
+    *,
+    continuation_given: bool,
+    bootstrap_values: Tensor | None,
+    inputs: dict[str, Any],
+) -> None:
+    """Warn of values that are legal but rarely meant. It looks into the tensors, so it may wait for the device.
+
+    Warns:
+        UserWarning: NaN in an input; a non-zero bootstrap value at an ordinary step; a last column that neither ended
+            nor has a continuation.
+    """
+    for name, value in inputs.items():
+        if isinstance(value, Tensor) and value.is_floating_point() and bool(value.isnan().any()):
+            _warn(f"{name}: holds NaN; every step of its episode before it will be NaN")
+    if rewards.numel() == 0:
+        return
+    ended = terminateds != 0 if truncateds is None else (terminateds != 0) | (truncateds != 0)
+    last = rewards.shape[dim] - 1
+    if bootstrap_values is not None:
+        stray = (bootstrap_values != 0).narrow(dim, 0, last)
+        if truncateds is not None:
+            stray = stray & (truncateds == 0).narrow(dim, 0, last)
+        if bool(stray.any()):
+            _warn("bootstrap_values: non-zero at an ordinary step, where it is ignored; set it at truncated steps only")
+    if not continuation_given and not bool(ended.narrow(dim, last, 1).all()):
+        _warn(
+            "last_value: not given, and the last column has not ended everywhere, so it continues with 0; pass "
+            "last_value, or bootstrap_values with V of the last observation in the last column"
+        )
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, UserWarning, stacklevel=4)

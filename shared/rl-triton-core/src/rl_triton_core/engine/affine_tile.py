@@ -26,7 +26,7 @@ import triton.language as tl
 def affine_step(step, y):
     """The state after one step."""
     u, decay, cut = step
-    return (tl.where(cut, u, u + decay * y[0]), )
+    return (tl.where(cut, u, u + decay * y[0]),)
 
 
 @triton.jit
@@ -39,7 +39,7 @@ def affine_close(step, at_open_end):
 @triton.jit
 def affine_constant(outer):
     """The state after a map, where none comes in."""
-    return (outer[1], )
+    return (outer[1],)
 
 
 @triton.jit
@@ -66,7 +66,7 @@ def product_identity(like, WEIGHT: tl.constexpr):
 def product_apply(outer, y):
     A, B = outer
     weight = A.to(B.dtype)
-    return (tl.where(weight == 0, B, B + weight * y[0]), )
+    return (tl.where(weight == 0, B, B + weight * y[0]),)
 
 
 @triton.jit
@@ -141,7 +141,7 @@ def log_identity(like, WEIGHT: tl.constexpr):
 def log_apply(outer, y):
     L, B = outer
     weight = tl.exp2(L)
-    return (tl.where(weight == 0, B, B + weight * y[0]), )
+    return (tl.where(weight == 0, B, B + weight * y[0]),)
 
 
 @triton.jit

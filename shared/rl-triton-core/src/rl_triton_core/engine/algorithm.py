@@ -56,7 +56,9 @@ class Algorithm:
     row_fields: tuple[Field, ...]
     outputs: int
     load_tile: Callable[[], Tile]
-    coefficients: Callable[[OptionalTensors, OptionalTensors, Numbers, int], tuple[Tensor, Tensor | float, Tensor | None]]
+    coefficients: Callable[
+        [OptionalTensors, OptionalTensors, Numbers, int], tuple[Tensor, Tensor | float, Tensor | None]
+    ]
     emit: Callable[[OptionalTensors, OptionalTensors, Numbers, Tensor, int], tuple[Tensor, ...]]
     uniform_decay: Callable[[Numbers], float] | None = None
     shortcut: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)

@@ -67,7 +67,7 @@ def check_time_dim(name: str, tensor: Tensor, time_dim: Any) -> int:
         raise ValueError(f"{name}: expected at least one dimension (time), got a tensor of shape ()")
     if not -axes <= time_dim < axes:
         raise ValueError(
-            f"time_dim: expected an axis of {name} in [{-axes}, {axes - 1}] (shape {tuple(tensor.shape)}), got {time_dim}"
+            f"time_dim: expected an axis of {name} {tuple(tensor.shape)} in [{-axes}, {axes - 1}], got {time_dim}"
         )
     return time_dim % axes
 

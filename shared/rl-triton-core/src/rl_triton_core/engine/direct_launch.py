@@ -20,20 +20,13 @@ from torch import Tensor
 
 
 class DirectLaunch:
-    """Compiled kernels, ready to be launched on other addresses and numbers."""
+    """Compiled kernels, ready to be launched on other addresses and numbers.
 
-    def __init__(
-        self,
-        launches: list[tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]],
-        layout_arguments: tuple[Any, ...],
-        summaries: Callable[[], tuple[Tensor, Tensor] | None],
-        device_index: int,
-        kernels: list[Any],
-    ) -> None:
-        self.launches = launches
-        self.layout_arguments = layout_arguments
-        self.summaries = summaries
-        self.device_index = device_index
+    `launch(tensors, scalars, log2_decay)` is False if this call has to go the ordinary way.
+    """
+
+    def __init__(self, launch: Callable[[Sequence[Tensor], tuple[Any, ...], float], bool], kernels: list[Any]) -> None:
+        self.launch = launch
         # A Triton that unloads a kernel's module together with it would leave the function dangling.
         self.kernels = kernels
 
@@ -54,22 +47,57 @@ class DirectLaunch:
         if not launcher_is_known() or any(tensor.data_ptr() & 15 for tensor in tensors):
             return None
         launches = [(*_launcher(kernel, grid), tail) for kernel, grid, tail in compiled]
-        return cls(launches, layout_arguments, summaries, device_index, [kernel for kernel, _, _ in compiled])
+        launch = _launch_function(launches, layout_arguments, summaries, device_index)
+        return cls(launch, [kernel for kernel, _, _ in compiled])
 
-    def launch(self, tensors: Sequence[Tensor], scalars: tuple[Any, ...], log2_decay: float) -> bool:
-        """Launch on these tensors; False if this call has to go the ordinary way."""
-        pointers = tuple([tensor.data_ptr() for tensor in tensors])
-        bits = 0
-        for pointer in pointers:
-            bits |= pointer
-        if bits & 15 or torch._C._cuda_getDevice() != self.device_index or hooks_are_set():
+
+def _launch_function(
+    launches: list[tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]],
+    layout_arguments: tuple[Any, ...],
+    summaries: Callable[[], tuple[Tensor, Tensor] | None],
+    device_index: int,
+) -> Callable[[Sequence[Tensor], tuple[Any, ...], float], bool]:
+    """A closure, since this is the hot path: local names cost less than attributes."""
+    outer_strides, inner_strides, inner_sizes, time_strides = layout_arguments
+    data_ptr, current_device = Tensor.data_ptr, torch._C._cuda_getDevice
+    current_stream, runtime = torch._C._cuda_getCurrentRawStream, _runtime_knobs()
+
+    def fits(pointers: tuple[int, ...]) -> bool:
+        if functools.reduce(operator.or_, pointers) & 15 or current_device() != device_index:
             return False
-        summaries = self.summaries()
-        scratch = None if summaries is None else (summaries[0].data_ptr(), summaries[1].data_ptr())
-        stream = torch._C._cuda_getCurrentRawStream(self.device_index)
-        for run, grid, handles, tail in self.launches:
-            run(*grid, stream, *handles, pointers, *self.layout_arguments, scratch, scalars, log2_decay, *tail)
+        return not (_hooked(runtime.launch_enter_hook) or _hooked(runtime.launch_exit_hook))
+
+    def launch_chunks(tensors: Sequence[Tensor], scalars: tuple[Any, ...], log2_decay: float) -> bool:
+        pointers = tuple(map(data_ptr, tensors))
+        if not fits(pointers):
+            return False
+        scratch = summaries()
+        addresses = None if scratch is None else tuple(map(data_ptr, scratch))
+        stream = current_stream(device_index)
+        for run, grid, handles, tail in launches:
+            run(*grid, stream, *handles, pointers, *layout_arguments, addresses, scalars, log2_decay, *tail)
         return True
+
+    if len(launches) > 1:
+        return launch_chunks
+    run, (grid_x, grid_y, grid_z), handles, tail = launches[0]
+
+    def launch_once(tensors: Sequence[Tensor], scalars: tuple[Any, ...], log2_decay: float) -> bool:
+        pointers = tuple(map(data_ptr, tensors))
+        if not fits(pointers):
+            return False
+        run(
+            grid_x, grid_y, grid_z, current_stream(device_index), *handles, pointers, outer_strides, inner_strides,
+            inner_sizes, time_strides, None, scalars, log2_decay, *tail,
+        )  # fmt: skip
+        return True
+
+    return launch_once
+
+
+def _hooked(hook: Any) -> bool:
+    """Whether somebody (a profiler) hangs on a launch hook; it is a chain of calls, or one call or None."""
+    return bool(hook.calls) if hasattr(hook, "calls") else hook is not None
 
 
 def _launcher(kernel: Any, grid: tuple[int, int]) -> tuple[Callable[..., Any], tuple[int, int, int], tuple[Any, ...]]:
@@ -79,10 +107,11 @@ def _launcher(kernel: Any, grid: tuple[int, int]) -> tuple[Callable[..., Any], t
     that only allocates scratch memory; a kernel that needs none goes past it.
     """
     run = kernel.run
-    if _triton_version() == (3, 6) and hasattr(run, "launch"):
-        if run.global_scratch_size == 0 and run.profile_scratch_size == 0:
-            flags = (run.launch_cooperative_grid, run.launch_pdl)
-            return run.launch, (*grid, 1), (kernel.function, *flags, None, None, kernel.packed_metadata, None, None, None)
+    wrapped = _triton_version() == (3, 6) and hasattr(run, "launch")
+    if wrapped and run.global_scratch_size == 0 and run.profile_scratch_size == 0:
+        flags = (run.launch_cooperative_grid, run.launch_pdl)
+        handles = (kernel.function, *flags, None, None, kernel.packed_metadata, None, None, None)
+        return run.launch, (*grid, 1), handles
     return run, (*grid, 1), (kernel.function, kernel.packed_metadata, None, None, None)
 
 
@@ -98,9 +127,14 @@ def make_shortcut(call: Any, arguments: Sequence[Any], time_dim: int) -> Callabl
         )
     except (AttributeError, TypeError):
         return None
-    fit, tensors_of, kinds = guards.check, call.tensors_of, tuple(map(type, arguments))
-    function_modes = torch._C._len_torch_function_stack
-    numbers, new_outputs, direct, ordinary = call.numbers, call.new_outputs, call.direct, call
+    fit, tensors_of, numbers_of, kinds = guards.check, call.tensors_of, call.numbers_of, tuple(map(type, arguments))
+    function_modes, empty_like = torch._C._len_torch_function_stack, torch.empty_like
+    numbers, new_outputs, launch, one_like_first = (
+        call.numbers,
+        call.new_outputs,
+        call.direct.launch,
+        call.one_like_first,
+    )
 
     def shortcut(given: Any, given_time_dim: Any) -> Any:
         if given_time_dim is not time_dim or tuple(map(type, given)) != kinds:
@@ -108,13 +142,15 @@ def make_shortcut(call: Any, arguments: Sequence[Any], time_dim: int) -> Callabl
         tensors = tensors_of(given)
         if not fit(*tensors) or function_modes():
             return None
-        known = numbers(given)
-        if known is None:
-            return None
-        outputs = new_outputs(given)
-        if direct.launch((*tensors, *outputs), known[1], known[2]):
+        known = call.last_numbers
+        if known[0] != numbers_of(given):
+            known = numbers(given)
+            if known is None:
+                return None
+        outputs = (empty_like(tensors[0]),) if one_like_first else new_outputs(given)
+        if launch((*tensors, *outputs), known[1], known[2]):
             return outputs
-        return ordinary(given)
+        return call(given)
 
     return shortcut
 
@@ -150,13 +186,6 @@ def _triton_version() -> tuple[int, ...]:
     import triton
 
     return tuple(int(part) for part in triton.__version__.split(".")[:2])
-
-
-def hooks_are_set() -> bool:
-    """Whether somebody (a profiler) wants to see every launch."""
-    runtime = _runtime_knobs()
-    enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
-    return bool(getattr(enter, "calls", enter) or getattr(leave, "calls", leave))
 
 
 @functools.cache

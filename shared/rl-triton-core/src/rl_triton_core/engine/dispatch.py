@@ -159,7 +159,7 @@ def run_on_tensors(
 
 def _scan(u: Tensor, decay: Tensor | float, cut: Tensor | None, dim: int, reverse: bool) -> Tensor:
     differentiated = u.requires_grad or (isinstance(decay, Tensor) and decay.requires_grad)
-    if torch.is_grad_enabled() and differentiated:
+    if (torch.is_grad_enabled() and differentiated) or torch._C._functorch.peek_interpreter_stack() is not None:
         return differentiable_scan(u, decay, cut, dim=dim, reverse=reverse)
     return scan_steps(u, decay, cut, dim=dim, reverse=reverse)
 
@@ -169,6 +169,4 @@ def _laid_out_like(output: Tensor, first: Tensor) -> Tensor:
     if output.stride() == first.stride() or torch._C._functorch.peek_interpreter_stack() is not None:
         return output
     laid_out = empty_output(first, output.dtype)
-    if laid_out.stride() == output.stride() or torch.is_grad_enabled() and output.requires_grad:
-        return output
-    return laid_out.copy_(output)
+    return output if laid_out.stride() == output.stride() else laid_out.copy_(output)

@@ -8,9 +8,9 @@ that the scan delivered, and stores once.
 Rows are laid end to end over the lanes, as many whole ones as fit. Nothing comes in at the open end of a row, so a
 cut there keeps them apart, and one compiled kernel serves every row length up to STEPS * LANES. Rows that follow each
 other in memory without a gap need not even start at a group (DENSE): their loads stay whole vectors whatever their
-length. A longer row is walked tile by tile, carrying the state. Where few rows are long, each is split into chunks: a first launch (SUMMARISE)
-composes every chunk's map, and a second starts every chunk from the state that the summaries before it deliver.
-No program waits for another, so the result is the same from run to run.
+length. A longer row is walked tile by tile, carrying the state. Where few rows are long, each is split into chunks: a
+first launch (SUMMARISE) composes every chunk's map, and a second starts every chunk from the state that the summaries
+before it deliver. No program waits for another, so the result is the same from run to run.
 
     slot        where a tensor is found: (its place among the pointers, its layout's among the strides, whether that has
                 two batch axes, whether it holds flags), or None where the call lacks it
@@ -27,8 +27,16 @@ import triton.language as tl
 
 
 @triton.jit
-def row_start(pointer, outer_strides, inner_strides, inner_sizes, rows, LAYOUT: tl.constexpr, NESTED: tl.constexpr,
-              UNIT: tl.constexpr):
+def row_start(
+    pointer,
+    outer_strides,
+    inner_strides,
+    inner_sizes,
+    rows,
+    LAYOUT: tl.constexpr,
+    NESTED: tl.constexpr,
+    UNIT: tl.constexpr,
+):
     """A tensor's pointer to the first step of every row.
 
     A row is an index over all batch axes. A tensor whose batch axes do not fold into one (NESTED) splits it into an
@@ -76,7 +84,7 @@ def split_4(x):
 def split_steps(x, STEPS: tl.constexpr):
     """[rows, lanes, STEPS] into its steps."""
     if STEPS == 1:
-        return (tl.reshape(x, [x.shape[0], x.shape[1]]), )
+        return (tl.reshape(x, [x.shape[0], x.shape[1]]),)
     elif STEPS == 4:
         return split_4(x)
     else:
@@ -112,8 +120,9 @@ def one_of(x, selected, AXIS: tl.constexpr):
 
 
 @triton.jit
-def store_steps(pointer, steps, t, mask, n_steps, time_stride, STEPS: tl.constexpr, VECTOR: tl.constexpr,
-                EVEN: tl.constexpr):
+def store_steps(
+    pointer, steps, t, mask, n_steps, time_stride, STEPS: tl.constexpr, VECTOR: tl.constexpr, EVEN: tl.constexpr
+):
     """Write the steps of a tile of groups, the first of which are at t."""
     if VECTOR:
         wide_t = t[:, :, None] + tl.arange(0, STEPS)[None, None, :]
@@ -130,8 +139,15 @@ def store_steps(pointer, steps, t, mask, n_steps, time_stride, STEPS: tl.constex
 
 
 @triton.jit
-def fold_group(coefficients, log2_decay, LEAF: tl.constexpr, EXTEND: tl.constexpr, WEIGHT: tl.constexpr,
-               STEPS: tl.constexpr, REVERSE: tl.constexpr):
+def fold_group(
+    coefficients,
+    log2_decay,
+    LEAF: tl.constexpr,
+    EXTEND: tl.constexpr,
+    WEIGHT: tl.constexpr,
+    STEPS: tl.constexpr,
+    REVERSE: tl.constexpr,
+):
     """The map of a group's steps, applied from the open end outward."""
     folded = LEAF(coefficients[STEPS - 1 if REVERSE else 0], log2_decay, WEIGHT)
     for k in tl.static_range(1, STEPS):
@@ -142,46 +158,99 @@ def fold_group(coefficients, log2_decay, LEAF: tl.constexpr, EXTEND: tl.constexp
 @triton.jit
 def finish_group(coefficients, state, STEP: tl.constexpr, STEPS: tl.constexpr, REVERSE: tl.constexpr):
     """The state before and after each of a group's steps: STEPS + 1 of them in natural order."""
-    states = (state, )
+    states = (state,)
     for k in tl.static_range(STEPS):
         state = STEP(coefficients[STEPS - 1 - k if REVERSE else k], state)
         if REVERSE:
-            states = (state, ) + states
+            states = (state,) + states
         else:
-            states = states + (state, )
+            states = states + (state,)
     return states
 
 
 @triton.jit
-def map_before(summaries, chunk, rows, row_mask, n_rows, identity, COMPOSE_SCAN: tl.constexpr, MAP: tl.constexpr,
-               CHUNKS: tl.constexpr, ROW_AXIS: tl.constexpr):
+def map_before(
+    summaries,
+    chunk,
+    rows,
+    row_mask,
+    n_rows,
+    identity,
+    COMPOSE_SCAN: tl.constexpr,
+    MAP: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    ROW_AXIS: tl.constexpr,
+):
     """The map of everything between the open end and a chunk, composed from the summaries of the chunks there."""
     chunks = tl.expand_dims(tl.arange(0, CHUNKS), ROW_AXIS)
     mask = (chunks < chunk) & row_mask
     offset = chunks.to(rows.dtype) * n_rows + rows
     maps = ()
     for i in tl.static_range(MAP):
-        maps = maps + (tl.where(mask, tl.load(summaries[i] + offset, mask, other=0), identity[i]), )
+        maps = maps + (tl.where(mask, tl.load(summaries[i] + offset, mask, other=0), identity[i]),)
     composed = COMPOSE_SCAN(maps, 1 - ROW_AXIS)
     return [one_of(part, chunks == CHUNKS - 1, 1 - ROW_AXIS) for part in composed]
 
 
 @triton.jit(
-    do_not_specialize=["outer_strides", "inner_strides", "inner_sizes", "n_rows", "n_units", "n_groups", "rows_per_tile"],
+    do_not_specialize=[
+        "outer_strides",
+        "inner_strides",
+        "inner_sizes",
+        "n_rows",
+        "n_units",
+        "n_groups",
+        "rows_per_tile",
+    ],
     do_not_specialize_on_alignment=["time_strides"],
 )
 def scan(
-    pointers, outer_strides, inner_strides, inner_sizes, time_strides,  # what is there, and the layouts it is in
-    summaries, scalars, log2_decay, inverse_length, n_rows, n_units, n_groups, rows_per_tile,  #
-    FIELDS: tl.constexpr, ROW_FIELDS: tl.constexpr, OUTPUTS: tl.constexpr,  # slots: where each tensor is found
-    COEFFICIENTS: tl.constexpr, EMIT: tl.constexpr, REVERSE: tl.constexpr,  # the algorithm
-    N_FIELDS: tl.constexpr, N_ROW_FIELDS: tl.constexpr, N_OUTPUTS: tl.constexpr,  #
-    STEP: tl.constexpr, CLOSE: tl.constexpr, CONSTANT: tl.constexpr, LEAF: tl.constexpr, EXTEND: tl.constexpr,  #
-    IDENTITY: tl.constexpr, APPLY: tl.constexpr, SCAN: tl.constexpr, COMPOSE: tl.constexpr,  #
-    COMPOSE_SCAN: tl.constexpr, MAP: tl.constexpr, STATE: tl.constexpr,  # its maps
-    NUMBER: tl.constexpr, WEIGHT: tl.constexpr, INDEX: tl.constexpr,  # precision
-    STEPS: tl.constexpr, VECTOR: tl.constexpr, EVEN: tl.constexpr, UNIT: tl.constexpr,  # layout
-    ROWS: tl.constexpr, LANES: tl.constexpr, TILES: tl.constexpr, CHUNKS: tl.constexpr, DENSE: tl.constexpr,  # plan
+    pointers,
+    outer_strides,
+    inner_strides,
+    inner_sizes,
+    time_strides,  # what is there, and the layouts it is in
+    summaries,
+    scalars,
+    log2_decay,
+    inverse_length,
+    n_rows,
+    n_units,
+    n_groups,
+    rows_per_tile,  #
+    FIELDS: tl.constexpr,
+    ROW_FIELDS: tl.constexpr,
+    OUTPUTS: tl.constexpr,  # slots: where each tensor is found
+    COEFFICIENTS: tl.constexpr,
+    EMIT: tl.constexpr,
+    REVERSE: tl.constexpr,  # the algorithm
+    N_FIELDS: tl.constexpr,
+    N_ROW_FIELDS: tl.constexpr,
+    N_OUTPUTS: tl.constexpr,  #
+    STEP: tl.constexpr,
+    CLOSE: tl.constexpr,
+    CONSTANT: tl.constexpr,
+    LEAF: tl.constexpr,
+    EXTEND: tl.constexpr,  #
+    IDENTITY: tl.constexpr,
+    APPLY: tl.constexpr,
+    SCAN: tl.constexpr,
+    COMPOSE: tl.constexpr,  #
+    COMPOSE_SCAN: tl.constexpr,
+    MAP: tl.constexpr,
+    STATE: tl.constexpr,  # its maps
+    NUMBER: tl.constexpr,
+    WEIGHT: tl.constexpr,
+    INDEX: tl.constexpr,  # precision
+    STEPS: tl.constexpr,
+    VECTOR: tl.constexpr,
+    EVEN: tl.constexpr,
+    UNIT: tl.constexpr,  # layout
+    ROWS: tl.constexpr,
+    LANES: tl.constexpr,
+    TILES: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    DENSE: tl.constexpr,  # plan
     SUMMARISE: tl.constexpr,
 ):
     """Scan a program's rows over one chunk of time, and write their outputs or (SUMMARISE) the chunk's map.
@@ -220,9 +289,9 @@ def scan(
 
     zero = tl.zeros_like(rows).to(NUMBER)
     never = rows < 0
-    carry = (zero, )
+    carry = (zero,)
     for k in tl.static_range(1, STATE):
-        carry = carry + (zero, )
+        carry = carry + (zero,)
     maps = IDENTITY(zero, WEIGHT)
     tile_0 = 0
     n_tiles = TILES
@@ -232,8 +301,9 @@ def scan(
         chunk = tl.program_id(1)
         tile_0 = chunk * TILES
         if not SUMMARISE:
-            carry = APPLY(map_before(summaries, chunk, rows, row_mask, n_rows, maps, COMPOSE_SCAN, MAP, CHUNKS, ROW_AXIS),
-                          carry)
+            carry = APPLY(
+                map_before(summaries, chunk, rows, row_mask, n_rows, maps, COMPOSE_SCAN, MAP, CHUNKS, ROW_AXIS), carry
+            )
 
     for tile in range(n_tiles):
         group = (tile_0 + tile).to(INDEX) * LANES + lane_group
@@ -260,32 +330,99 @@ def scan(
                 opening = mask & ((dense_t == 0) | (dense_t + STEPS > n_steps))
                 opening_rows = rows + (dense_t > 0)
 
-        row_values = [(tl.load(row_start(pointers[ROW_FIELDS[i][0]], outer_strides, inner_strides, inner_sizes,
-                                         opening_rows, ROW_FIELDS[i][1], ROW_FIELDS[i][2], 1),
-                               opening & (opening_rows < n_rows), other=0).to(NUMBER)
-                       if ROW_FIELDS[i] is not None else None) for i in (0, 1, 2, 3)[:N_ROW_FIELDS]]
-        starts = [((row_start(pointers[FIELDS[i][0]], outer_strides, inner_strides, inner_sizes, rows, FIELDS[i][1],
-                              FIELDS[i][2], UNIT)
-                    if not DENSE else pointers[FIELDS[i][0]]) if FIELDS[i] is not None else None)
-                  for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)[:N_FIELDS]]
-        beyond = [(load_field(starts[i], time_strides[FIELDS[i][1]], FIELDS[i][3], beyond_t, beyond_mask, NUMBER)
-                   if FIELDS[i] is not None else None) for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)[:N_FIELDS]]
+        row_values = [
+            (
+                tl.load(
+                    row_start(
+                        pointers[ROW_FIELDS[i][0]],
+                        outer_strides,
+                        inner_strides,
+                        inner_sizes,
+                        opening_rows,
+                        ROW_FIELDS[i][1],
+                        ROW_FIELDS[i][2],
+                        1,
+                    ),
+                    opening & (opening_rows < n_rows),
+                    other=0,
+                ).to(NUMBER)
+                if ROW_FIELDS[i] is not None
+                else None
+            )
+            for i in (0, 1, 2, 3)[:N_ROW_FIELDS]
+        ]
+        starts = [
+            (
+                (
+                    row_start(
+                        pointers[FIELDS[i][0]],
+                        outer_strides,
+                        inner_strides,
+                        inner_sizes,
+                        rows,
+                        FIELDS[i][1],
+                        FIELDS[i][2],
+                        UNIT,
+                    )
+                    if not DENSE
+                    else pointers[FIELDS[i][0]]
+                )
+                if FIELDS[i] is not None
+                else None
+            )
+            for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)[:N_FIELDS]
+        ]
+        beyond = [
+            (
+                load_field(starts[i], time_strides[FIELDS[i][1]], FIELDS[i][3], beyond_t, beyond_mask, NUMBER)
+                if FIELDS[i] is not None
+                else None
+            )
+            for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)[:N_FIELDS]
+        ]
         if VECTOR:
             wide_t = t[:, :, None] + tl.arange(0, STEPS)[None, None, :]
             wide_mask = mask[:, :, None]
             if not EVEN:
                 wide_mask = wide_mask & (wide_t < n_steps)
-            pieces = [(split_steps(load_field(starts[i] if DENSE else starts[i][:, :, None], time_strides[FIELDS[i][1]], FIELDS[i][3],
-                                              wide_t, wide_mask, NUMBER), STEPS)
-                       if FIELDS[i] is not None else (None, ) * STEPS)
-                      for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)[:N_FIELDS]]
+            pieces = [
+                (
+                    split_steps(
+                        load_field(
+                            starts[i] if DENSE else starts[i][:, :, None],
+                            time_strides[FIELDS[i][1]],
+                            FIELDS[i][3],
+                            wide_t,
+                            wide_mask,
+                            NUMBER,
+                        ),
+                        STEPS,
+                    )
+                    if FIELDS[i] is not None
+                    else (None,) * STEPS
+                )
+                for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)[:N_FIELDS]
+            ]
             steps = [[piece[j] for piece in pieces] for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]]
         else:
-            steps = [[(load_field(starts[i], time_strides[FIELDS[i][1]], FIELDS[i][3], t + j,
-                                  mask if EVEN else mask & (t + j < n_steps), NUMBER)
-                       if FIELDS[i] is not None else None)
-                      for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)[:N_FIELDS]]
-                     for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]]
+            steps = [
+                [
+                    (
+                        load_field(
+                            starts[i],
+                            time_strides[FIELDS[i][1]],
+                            FIELDS[i][3],
+                            t + j,
+                            mask if EVEN else mask & (t + j < n_steps),
+                            NUMBER,
+                        )
+                        if FIELDS[i] is not None
+                        else None
+                    )
+                    for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)[:N_FIELDS]
+                ]
+                for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]
+            ]
 
         at_open_end = ()
         coefficients = ()
@@ -302,9 +439,9 @@ def scan(
                 else:
                     opens = t == open_end if j == 0 else never
                 step_map = COEFFICIENTS(steps[j], steps[j - 1] if j > 0 else beyond, opens, row_values, numbers)
-            at_open_end = at_open_end + (opens, )
+            at_open_end = at_open_end + (opens,)
             # Nothing comes in at the open end: not the neighbouring row, nor what padding holds beyond the last step.
-            coefficients = coefficients + (CLOSE(step_map, opens), )
+            coefficients = coefficients + (CLOSE(step_map, opens),)
         folded = fold_group(coefficients, log2_decay, LEAF, EXTEND, WEIGHT, STEPS, REVERSE)
 
         if SUMMARISE:
@@ -322,20 +459,46 @@ def scan(
             emitted = ()
             for j in tl.static_range(STEPS):
                 if REVERSE:
-                    emitted = emitted + (EMIT(steps[j], steps[j + 1] if j < STEPS - 1 else beyond, at_open_end[j],
-                                              row_values, states[j], states[j + 1], numbers), )
+                    emitted = emitted + (
+                        EMIT(
+                            steps[j],
+                            steps[j + 1] if j < STEPS - 1 else beyond,
+                            at_open_end[j],
+                            row_values,
+                            states[j],
+                            states[j + 1],
+                            numbers,
+                        ),
+                    )
                 else:
-                    emitted = emitted + (EMIT(steps[j], steps[j - 1] if j > 0 else beyond, at_open_end[j],
-                                              row_values, states[j + 1], states[j], numbers), )
+                    emitted = emitted + (
+                        EMIT(
+                            steps[j],
+                            steps[j - 1] if j > 0 else beyond,
+                            at_open_end[j],
+                            row_values,
+                            states[j + 1],
+                            states[j],
+                            numbers,
+                        ),
+                    )
             for i in tl.static_range(N_OUTPUTS):
                 output_steps = ()
                 for j in tl.static_range(STEPS):
-                    output_steps = output_steps + (emitted[j][i], )
+                    output_steps = output_steps + (emitted[j][i],)
                 if DENSE:
                     start = pointers[OUTPUTS[i][0]] + tl.zeros_like(never).to(tl.int32)
                 else:
-                    start = row_start(pointers[OUTPUTS[i][0]], outer_strides, inner_strides, inner_sizes, rows,
-                                      OUTPUTS[i][1], OUTPUTS[i][2], UNIT)
+                    start = row_start(
+                        pointers[OUTPUTS[i][0]],
+                        outer_strides,
+                        inner_strides,
+                        inner_sizes,
+                        rows,
+                        OUTPUTS[i][1],
+                        OUTPUTS[i][2],
+                        UNIT,
+                    )
                 store_steps(start, output_steps, t, mask, n_steps, time_strides[OUTPUTS[i][1]], STEPS, VECTOR, EVEN)
 
     if SUMMARISE:

@@ -38,7 +38,11 @@ class KernelCall:
     """
 
     def __init__(
-        self, algorithm: Algorithm, fields: Sequence[Tensor | float | None], row_fields: Sequence[Tensor | None], dim: int
+        self,
+        algorithm: Algorithm,
+        fields: Sequence[Tensor | float | None],
+        row_fields: Sequence[Tensor | None],
+        dim: int,
     ) -> None:
         from rl_triton_core.engine import kernels
 
@@ -48,7 +52,6 @@ class KernelCall:
         first = fields[0]
         assert isinstance(first, Tensor)
         tensors = [field if isinstance(field, Tensor) else None for field in fields]
-        present = [t for t in (*tensors, *row_fields) if t is not None]
         real = [
             t
             for t, field in zip((*tensors, *row_fields), (*algorithm.fields, *algorithm.row_fields), strict=True)
@@ -66,7 +69,7 @@ class KernelCall:
         output = layout.empty_output(first, self.dtype)
         self.output_shape, self.output_stride = output.shape, output.stride()
         self.output_like_first = self.output_stride == first.stride() and self.dtype == first.dtype
-        self.output_range = range(algorithm.outputs)
+        self.one_like_first = self.output_like_first and algorithm.outputs == 1
         self.steps = first.shape[dim]
         self.rows = first.numel() // max(self.steps, 1)
         self.is_empty = first.numel() == 0
@@ -80,6 +83,9 @@ class KernelCall:
         self.contiguous = _time_is_contiguous(step_strides, self.steps)
         self.unit = _unit(self.steps, step_strides) if self.contiguous else 1
         dense = self.contiguous and all(s == layout.Strides(1, self.steps, None, None) for s in step_strides)
+        if dense and self.unit == 4:
+            # Walked over the ends of rows, or too long for that and rare: not worth a kernel of its own.
+            self.unit = 1
         wide = any(s.extent(self.rows, self.steps) >= _INT32_ELEMENTS for s in (*step_strides, *row_strides) if s)
         self.plan = make_plan(
             max(self.rows, 1),
@@ -155,7 +161,7 @@ class KernelCall:
             "ROWS": plan.columns,
             "LANES": plan.lanes,
             "TILES": plan.tiles,
-            "CHUNKS": 1 << (plan.chunks - 1).bit_length() if plan.chunks else 0,
+            "CHUNKS": plan.most_chunks,
             "DENSE": plan.dense,
         }
         self.log_weights = weights is Weights.LOG
@@ -191,8 +197,8 @@ class KernelCall:
     def new_outputs(self, arguments: Sequence[Any]) -> tuple[Tensor, ...]:
         """Unwritten outputs, laid out like the first argument."""
         if self.output_like_first:
-            return tuple([torch.empty_like(arguments[0]) for _ in self.output_range])
-        return tuple([self._empty() for _ in self.output_range])
+            return tuple([torch.empty_like(arguments[0]) for _ in range(self.algorithm.outputs)])
+        return tuple([self._empty() for _ in range(self.algorithm.outputs)])
 
     def _scalars(self, arguments: Sequence[Any], numbers: tuple[float, ...]) -> tuple[tuple[Any, ...], float]:
         """The numbers as the kernel takes them, and the logarithm of the one decay, if there is one.
@@ -270,7 +276,7 @@ class _Slots:
         self.tensors = 0
 
     def add(self, strides: layout.Strides | None, flag: bool) -> tuple[int, int, bool, bool] | None:
-        """A slot for the next per-step tensor: (pointer, layout, whether it has two batch axes, whether it is a flag)."""
+        """A slot for the next per-step tensor."""
         if strides is None:
             return None
         unit = self.unit
@@ -295,13 +301,11 @@ class _Slots:
 
     def arguments(self) -> tuple[Any, ...]:
         """Outer strides, inner strides, inner sizes and time strides, one of each per layout."""
-        outer, inner, sizes, time = zip(*self.layouts, strict=True)
+        outer, inner, sizes, time = (tuple(part) for part in zip(*self.layouts, strict=True))
         # Triton compiles apart for integers that are 1 or multiples of 16, inside tuples against all wishes; an odd
         # number is neither (but for a stride of 0, an expanded view). The kernel halves it again.
-        outer = tuple([None if stride is None else 2 * stride + 1 for stride in outer])
-        if not any(sizes):
-            inner = sizes = None
-        return outer, inner, sizes, time
+        odd = tuple([None if stride is None else 2 * stride + 1 for stride in outer])
+        return (odd, inner, sizes, time) if any(sizes) else (odd, None, None, time)
 
 
 def _on_device(device: torch.device) -> Any:

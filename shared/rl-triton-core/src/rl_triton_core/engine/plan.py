@@ -33,6 +33,7 @@ class Plan(NamedTuple):
         warps: warps of a program.
         tiles: tiles that a program walks; 1 without chunks means whole rows per tile, 0 as many as a row needs.
         chunks: chunks of a row, 0 if it is not split.
+        most_chunks: the bound on them that is compiled in: one kernel serves many lengths.
         dense: whether rows share groups: they follow each other in memory without a gap, and start anywhere.
         rows_per_tile: groups of `columns` rows laid end to end over a tile's lanes.
         programs: programs along the rows.
@@ -44,6 +45,7 @@ class Plan(NamedTuple):
     warps: int
     tiles: int
     chunks: int
+    most_chunks: int
     dense: bool
     rows_per_tile: int
     programs: int
@@ -63,9 +65,9 @@ SHORT_ROW = 8
 # Time contiguous and a multiple of eight: the common rollout. 64 lanes are 512 steps.
 ALIGNED = (Bucket(64, 1, 2), Bucket(256, 1, 8), Bucket(512, 1, 8))
 # Other lengths, where rows follow each other without a gap: as many rows as make whole groups again.
-DENSE = (Bucket(128, 1, 4), Bucket(512, 1, 8), Bucket(1024, 1, 16))
-# Whatever else loads in narrower pieces and is compiled apart; two buckets keep the number of kernels small.
-UNALIGNED = (Bucket(128, 1, 4), Bucket(512, 1, 8))
+DENSE = (Bucket(128, 1, 4), Bucket(512, 1, 8))
+# Whatever else loads in narrower pieces and is compiled apart; one bucket keeps the number of kernels small.
+UNALIGNED = (Bucket(512, 1, 8),)
 # Rows contiguous: sixteen adjacent rows fill a memory sector of every dtype, and the scan runs across warps.
 TIME_MAJOR = (Bucket(4, 32, 4, 1), Bucket(8, 16, 4, 4), Bucket(16, 16, 8), Bucket(32, 16, 16), Bucket(64, 16, 16))
 # Rows too long for any of these, walked by one program each: the fewer rows, the wider the tile.
@@ -76,7 +78,8 @@ LONG_TIME_MAJOR = Bucket(16, 16, 8)
 CHUNK_CONTIGUOUS = (Bucket(128, 1, 2), Bucket(256, 1, 4))
 CHUNK_TIME_MAJOR = (Bucket(16, 16, 8),)
 
-MOST_CHUNKS = 512
+CHUNK_BOUNDS = (32, 128, 512)
+MOST_CHUNKS = CHUNK_BOUNDS[-1]
 CHUNKS_BEFORE_WIDER_TILES = 256
 
 
@@ -105,21 +108,21 @@ def make_plan(rows: int, steps: int, *, contiguous: bool, unit: int, dense: bool
         long_row = LONG_MANY_ROWS if rows >= 4 * device.multiprocessors else LONG_FEW_ROWS
     programs = _ceiling(rows, long_row.columns)
     if programs * long_row.warps >= 8 * device.multiprocessors:
-        return Plan(long_row.steps, long_row.lanes, long_row.columns, long_row.warps, 0, 0, False, 1, programs)
+        return Plan(long_row.steps, long_row.lanes, long_row.columns, long_row.warps, 0, 0, 0, False, 1, programs)
     return _chunked(rows, steps, CHUNK_CONTIGUOUS if contiguous else CHUNK_TIME_MAJOR)
 
 
 def _whole_rows(rows: int, steps: int, bucket: Bucket) -> Plan:
     per_tile = bucket.lanes // _ceiling(steps, bucket.steps)
     programs = _ceiling(_ceiling(rows, bucket.columns), per_tile)
-    return Plan(bucket.steps, bucket.lanes, bucket.columns, bucket.warps, 1, 0, False, per_tile, programs)
+    return Plan(bucket.steps, bucket.lanes, bucket.columns, bucket.warps, 1, 0, 0, False, per_tile, programs)
 
 
 def _dense_rows(rows: int, steps: int, together: int, bucket: Bucket) -> Plan:
     """Whole rows again, `together` of which fill whole groups."""
     per_tile = bucket.steps * bucket.lanes // (together * steps) * together
     programs = _ceiling(rows, per_tile)
-    return Plan(bucket.steps, bucket.lanes, bucket.columns, bucket.warps, 1, 0, True, per_tile, programs)
+    return Plan(bucket.steps, bucket.lanes, bucket.columns, bucket.warps, 1, 0, 0, True, per_tile, programs)
 
 
 def _chunked(rows: int, steps: int, buckets: tuple[Bucket, ...]) -> Plan:
@@ -129,8 +132,9 @@ def _chunked(rows: int, steps: int, buckets: tuple[Bucket, ...]) -> Plan:
         bucket = buckets[-1]
     tiles = _ceiling(_ceiling(groups, bucket.lanes), MOST_CHUNKS)
     chunks = _ceiling(groups, bucket.lanes * tiles)
+    bound = next(bound for bound in CHUNK_BOUNDS if chunks <= bound)
     programs = _ceiling(rows, bucket.columns)
-    return Plan(bucket.steps, bucket.lanes, bucket.columns, bucket.warps, tiles, chunks, False, 1, programs)
+    return Plan(bucket.steps, bucket.lanes, bucket.columns, bucket.warps, tiles, chunks, bound, False, 1, programs)
 
 
 def _ceiling(numerator: int, denominator: int) -> int:
