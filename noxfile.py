@@ -25,7 +25,7 @@ nox.options.sessions = ["tests", "lint", "typecheck"]
 ROOT = Path(__file__).resolve().parent
 TORCH = shlex.split(os.environ.get("RL_TRITON_TORCH", "torch==2.13.0"))
 META = "rl-triton"
-DEMO = ("gymnasium", "matplotlib", "rich")
+DEMO = ("gymnasium>=1.1", "matplotlib", "rich")
 
 
 @dataclass(frozen=True)

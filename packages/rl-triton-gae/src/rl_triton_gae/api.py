@@ -87,7 +87,7 @@ def compute_gae(
         The advantages, shaped and laid out in memory like rewards, in the promoted dtype of all real inputs.
 
     Raises:
-        TypeError: an argument that is no tensor (or, for gamma and lambda_, no number), or of a complex or float8 dtype.
+        TypeError: an argument that is no tensor (for gamma and lambda_: no number), or of a complex or float8 dtype.
         ValueError: shapes that differ, a number outside [0, 1], more than one of bootstrap_values, last_value and
             next_values, or a time axis that is not there.
         RuntimeError: tensors on different devices.

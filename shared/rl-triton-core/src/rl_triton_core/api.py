@@ -51,7 +51,8 @@ def segmented_scan(
 
     Args:
         inputs: what each step adds. `(num_envs, seq_len)`, or any shape with its time axis named by `time_dim`;
-            float16, bfloat16, float32, float64 or an integer dtype, which counts as float32. Strides are honoured as they are.
+            float16, bfloat16, float32, float64 or an integer dtype, which counts as float32. Strides are honoured as
+            they are.
         decays: the factor from one step to the next, same shape.
         resets: non-zero where the recursion starts anew, same shape, any dtype.
         initial: the state before the open end, one per row: the shape of `inputs` without its time axis.

@@ -28,7 +28,7 @@ def check_continuation(truncateds: Any, bootstrap_values: Any, last_value: Any, 
         if truncateds is not None:
             warnings.warn(
                 "truncateds without bootstrap_values: truncated steps inside the window continue with 0, as if they "
-                "had terminated; pass bootstrap_values (V of the final observation at every truncated step) or next_values",
+                "had terminated; pass bootstrap_values (V of the final observation at truncated steps) or next_values",
                 UserWarning,
                 stacklevel=3,
             )
