@@ -207,8 +207,10 @@ def _double(u: Tensor, weights: Tensor, scale: float, steps: int, reverse: bool,
     on_cpu = u.device.type == "cpu"
     weight_dtype = u.dtype if zeros_and_ones or u.device.type == "mps" else torch.float64
     start = 0 if reverse else longest
-    y, new_y = (_padded(u, longest, start, u.dtype) for _ in range(2))
-    weight, new_weight = (_padded(weights, longest, start, weight_dtype) for _ in range(2))
+    y, new_y = (_padded(size, longest, start, u.new_empty(0)) for _ in range(2))
+    weight, new_weight = (_padded(size, longest, start, u.new_empty(0, dtype=weight_dtype)) for _ in range(2))
+    y.own.copy_(u)
+    weight.own.copy_(weights)
     smallest = torch.finfo(u.dtype).smallest_normal * torch.finfo(u.dtype).eps
 
     shift = 1
@@ -241,10 +243,8 @@ class _Padded(NamedTuple):
     own: Tensor
 
 
-def _padded(x: Tensor, padding: int, start: int, dtype: torch.dtype) -> _Padded:
-    size = x.numel()
-    whole = torch.empty(size + padding, dtype=dtype, device=x.device)
-    own = whole[start : start + size].copy_(x)
+def _padded(size: int, padding: int, start: int, like: Tensor) -> _Padded:
+    whole = like.new_empty(size + padding)
     whole[:start].zero_()
     whole[start + size :].zero_()
-    return _Padded(whole, own)
+    return _Padded(whole, whole[start : start + size])
