@@ -63,17 +63,25 @@ def product_identity(like, WEIGHT: tl.constexpr):
 
 
 @triton.jit
+def product_after(A, B, y):
+    """B + A * y, multiplied in the precision of A: a product of many decays may lie beyond the range of y.
+
+    Beyond the range of A as well, it still makes nothing of a state of 0.
+    """
+    weighted = (A * y.to(A.dtype)).to(B.dtype)
+    nothing = (A == 0) | ((y == 0) & (tl.abs(A) == float("inf")))
+    return tl.where(nothing, B, B + weighted)
+
+
+@triton.jit
 def product_apply(outer, y):
     A, B = outer
-    weight = A.to(B.dtype)
-    return (tl.where(weight == 0, B, B + weight * y[0]),)
+    return (product_after(A, B, y[0]),)
 
 
 @triton.jit
 def product_compose(inner_A, inner_B, outer_A, outer_B):
-    weight = outer_A.to(outer_B.dtype)
-    cut = weight == 0
-    return tl.where(cut, 0.0, outer_A * inner_A), tl.where(cut, outer_B, outer_B + weight * inner_B)
+    return tl.where(outer_A == 0, 0.0, outer_A * inner_A), product_after(outer_A, outer_B, inner_B)
 
 
 @triton.jit

@@ -38,7 +38,7 @@ def check_arguments(
     for field, value in zip(algorithm.fields, fields, strict=True):
         if isinstance(value, Tensor):
             _check_step_shape(field.name, value, leader.name, first, time_dim)
-            checked.append(value)
+            checked.append(value.resolve_neg())
         elif value is None:
             checked.append(None)
         else:
@@ -51,7 +51,7 @@ def check_arguments(
             raise RuntimeError(
                 f"{field.name}: expected a tensor on {first.device} like {leader.name}, got one on {value.device}"
             )
-    return checked, list(row_fields), dim
+    return checked, [value if value is None else value.resolve_neg() for value in row_fields], dim
 
 
 def check_time_dim(name: str, tensor: Tensor, time_dim: Any) -> int:

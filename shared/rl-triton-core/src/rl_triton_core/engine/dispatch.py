@@ -23,7 +23,7 @@ from rl_triton_core.engine.autograd import differentiable_scan
 from rl_triton_core.engine.direct_launch import make_shortcut
 from rl_triton_core.engine.environment import INTERPRETER
 from rl_triton_core.engine.launcher import KernelCall
-from rl_triton_core.engine.layout import empty_output
+from rl_triton_core.engine.layout import empty_output, laid_out_like
 from rl_triton_core.engine.precision import accumulation_dtype, result_dtype
 from rl_triton_core.engine.torch_scan import scan_steps
 
@@ -56,8 +56,8 @@ def run(algorithm: Algorithm, fields: Sequence[Any], row_fields: Sequence[Any], 
             _remember(algorithm, call, arguments, time_dim)
             return outputs
     checked, checked_rows, dim = check_arguments(algorithm, fields, row_fields, time_dim)
-    if any(value is not given for value, given in zip(checked, fields, strict=True)):
-        # A number came as an int or a NumPy scalar; as a float it may be known.
+    if any(value is not given for value, given in zip((*checked, *checked_rows), arguments, strict=True)):
+        # A number came as an int or a NumPy scalar, or a tensor as a negated view; in plain form it may be known.
         return run(algorithm, checked, checked_rows, time_dim)
     if key is None and not _kernel_serves(checked, checked_rows):
         return run_on_tensors(algorithm, checked, checked_rows, dim)
@@ -87,7 +87,7 @@ def _key(algorithm: Algorithm, arguments: tuple[Any, ...], time_dim: Any) -> Any
     for value in arguments:
         kind = value.__class__
         if kind is Tensor:
-            if recording and value.requires_grad:
+            if (recording and value.requires_grad) or value.is_neg():
                 return None
             key += (value.shape, value.stride(), value.dtype, value.device)
         elif value is None or kind is float:
@@ -165,8 +165,7 @@ def _scan(u: Tensor, decay: Tensor | float, cut: Tensor | None, dim: int, revers
 
 
 def _laid_out_like(output: Tensor, first: Tensor) -> Tensor:
-    """The output with the strides that the kernel would have given it."""
+    """The output with the strides that the kernel would have given it; a transformed tensor has none to speak of."""
     if output.stride() == first.stride() or torch._C._functorch.peek_interpreter_stack() is not None:
         return output
-    laid_out = empty_output(first, output.dtype)
-    return output if laid_out.stride() == output.stride() else laid_out.copy_(output)
+    return laid_out_like(output, first)

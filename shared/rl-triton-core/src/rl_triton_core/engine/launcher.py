@@ -68,8 +68,6 @@ class KernelCall:
         self.numbers_of = picker([i for i, value in enumerate(arguments) if isinstance(value, float)])
         output = layout.empty_output(first, self.dtype)
         self.output_shape, self.output_stride = output.shape, output.stride()
-        self.output_like_first = self.output_stride == first.stride() and self.dtype == first.dtype
-        self.one_like_first = self.output_like_first and algorithm.outputs == 1
         self.steps = first.shape[dim]
         self.rows = first.numel() // max(self.steps, 1)
         self.is_empty = first.numel() == 0
@@ -78,7 +76,13 @@ class KernelCall:
         row_strides = [self._strides(t, None) for t in row_fields]
         output_strides = layout.fold_batch(self.output_shape, self.output_stride, dim)
         if output_strides is None:
-            raise ValueError("unreachable: outputs follow the first field")
+            # The kernel writes a contiguous output, which is then laid out like the first argument.
+            self.needs_copy = True
+            self.output_stride = torch.empty(self.output_shape, device="meta").stride()
+            output_strides = layout.fold_batch(self.output_shape, self.output_stride, dim)
+            assert output_strides is not None
+        self.output_like_first = self.output_stride == first.stride() and self.dtype == first.dtype
+        self.one_like_first = self.output_like_first and algorithm.outputs == 1
         step_strides = [s for s in (*strides, output_strides) if s is not None]
         self.contiguous = _time_is_contiguous(step_strides, self.steps)
         self.unit = _unit(self.steps, step_strides) if self.contiguous else 1
@@ -177,11 +181,14 @@ class KernelCall:
         outputs = self.new_outputs(arguments)
         if self.is_empty:
             return outputs
+        first = arguments[0]
         if self.needs_copy:
             arguments = self._copied(arguments)
         tensors = (*self.tensors_of(arguments), *outputs)
         if self.direct is None or not self.direct.launch(tensors, numbers[1], numbers[2]):
             self._ordinary(tensors, numbers[1], numbers[2])
+        if self.needs_copy:
+            return tuple([layout.laid_out_like(output, first) for output in outputs])
         return outputs
 
     def numbers(self, arguments: Sequence[Any]) -> tuple[tuple[float, ...], tuple[Any, ...], float] | None:

@@ -66,6 +66,12 @@ def in_place_or_copied(name: str, tensor: Tensor, dim: int | None) -> tuple[Tens
     return tensor, strides
 
 
+def laid_out_like(output: Tensor, first: Tensor) -> Tensor:
+    """The output with the memory layout that `empty_output` gives it: itself, if it has that."""
+    laid_out = empty_output(first, output.dtype)
+    return output if laid_out.stride() == output.stride() else laid_out.copy_(output)
+
+
 def empty_output(like: Tensor, dtype: torch.dtype) -> Tensor:
     """An output with the memory layout of `like`: its order of axes, and contiguous where it is an expanded view."""
     if any(stride == 0 and size > 1 for size, stride in zip(like.shape, like.stride(), strict=True)):

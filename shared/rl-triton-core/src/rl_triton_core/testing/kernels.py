@@ -1,4 +1,4 @@
-"""Where a test of a kernel runs: on a GPU, or in Triton's interpreter, which has to be chosen before Triton is imported.
+"""Where a test of a kernel runs: on a GPU, or in Triton's interpreter, chosen before Triton is imported.
 
 A module of kernel tests says `pytestmark = kernel_marks()`, makes its tensors on `kernel_device()`, and stays small in
 the interpreter, which takes about 48 us per scanned step. An ordinary run covers it through `run_in_interpreter`.
