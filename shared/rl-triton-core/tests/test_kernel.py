@@ -385,7 +385,7 @@ def test_a_hidden_initial_is_not_read(device: str) -> None:
         assert y[1].isnan().all()
 
 
-@pytest.mark.parametrize("decay", [1.5, 3.0, 10.0])
+@pytest.mark.parametrize("decay", [1.5, 3.0, 10.0, 1e38])
 def test_weights_beyond_range_do_not_make_nan(device: str, decay: float) -> None:
     """Where nothing comes in, a product of decays that overflows has nothing to multiply."""
     for steps in (64,) if INTERPRETER else (64, 512, 4096, 8192):

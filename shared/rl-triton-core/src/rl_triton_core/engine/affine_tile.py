@@ -7,7 +7,7 @@ incoming carry: an exclusive scan without a shift.
 Cutting is selection, never multiplication by zero. A step says itself whether it is cut; a composite is cut where its
 weight is exactly 0, and then both of its halves are selected, or a NaN weight of a later episode would come through:
 
-    A = where(A_outer == 0, 0, A_outer * A_inner)
+    A = where(A_outer == 0 or A_inner == 0, 0, A_outer * A_inner)
     B = where(A_outer == 0, B_outer, B_outer + A_outer * B_inner)
 
 A is held in one of three ways:
@@ -53,7 +53,7 @@ def product_extend(step, log2_decay, inner):
     """The map of `step` applied after the map `inner`."""
     u, decay, cut = step
     A, B = inner
-    return tl.where(cut, 0.0, decay.to(A.dtype) * A), tl.where(cut, u, u + decay * B)
+    return tl.where(cut | (A == 0), 0.0, decay.to(A.dtype) * A), tl.where(cut, u, u + decay * B)
 
 
 @triton.jit
@@ -81,7 +81,9 @@ def product_apply(outer, y):
 
 @triton.jit
 def product_compose(inner_A, inner_B, outer_A, outer_B):
-    return tl.where(outer_A == 0, 0.0, outer_A * inner_A), product_after(outer_A, outer_B, inner_B)
+    # Nothing beyond a cut is read, on whichever side it lies: not even by a weight of inf or NaN.
+    A = tl.where((outer_A == 0) | (inner_A == 0), 0.0, outer_A * inner_A)
+    return A, product_after(outer_A, outer_B, inner_B)
 
 
 @triton.jit
