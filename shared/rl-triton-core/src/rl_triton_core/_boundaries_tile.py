@@ -35,3 +35,12 @@ def ended(terminated, truncated):
         return terminated
     else:
         return terminated | truncated
+
+
+@triton.jit
+def cut_before(flag, neighbour_flag, STARTS_AT: tl.constexpr):
+    """Whether a forward recursion is cut before a step: by its own flag, or by that of the step before it."""
+    if STARTS_AT:
+        return flag
+    else:
+        return neighbour_flag

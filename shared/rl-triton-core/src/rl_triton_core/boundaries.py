@@ -41,17 +41,17 @@ def episode_ends(terminateds: Tensor, truncateds: Tensor | None) -> Tensor:
     return terminateds if truncateds is None else terminateds | truncateds
 
 
-def following_values(values: Tensor, last_value: Tensor | None, dim: int) -> Tensor:
-    """The value stored for the next step: values[t+1], and in the last column `last_value` or 0."""
-    steps = values.shape[dim]
-    last = torch.zeros_like(values.narrow(dim, 0, 1)) if last_value is None else last_value.unsqueeze(dim)
-    return torch.cat([values.narrow(dim, 1, steps - 1), last.to(values.dtype)], dim)
+def cuts_before(flags: Tensor, dim: int, *, starts_at: bool) -> Tensor:
+    """Where a forward recursion is cut, as a bool tensor: a step that reads nothing of the one before it.
 
-
-def starts_from_ends(ends: Tensor, dim: int) -> Tensor:
-    """Flags at the first step of an episode, from flags at the last one; the first column is not a start."""
-    steps = ends.shape[dim]
-    return torch.cat([torch.zeros_like(ends.narrow(dim, 0, 1)), ends.narrow(dim, 0, steps - 1)], dim)
+    Flags at the step that ends an episode cut the step after it; flags at the first step of one (`starts_at`) cut that
+    step itself. Nothing cuts the first column otherwise.
+    """
+    set_ = flags != 0
+    if starts_at:
+        return set_
+    before_first = torch.zeros_like(set_.narrow(dim, 0, min(1, set_.shape[dim])))
+    return torch.cat([before_first, set_.narrow(dim, 0, max(set_.shape[dim] - 1, 0))], dim)
 
 
 def warn_of_values(
