@@ -32,8 +32,9 @@ def run_in_interpreter(test_file: Path) -> None:
     """Run a file of kernel tests in a process of its own, in Triton's interpreter, and fail as it fails."""
     import pytest
 
-    if importlib.util.find_spec("triton") is None:
-        pytest.skip("Triton is not installed")
+    for name in ("triton", "numpy"):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"{name} is not installed")
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [
         sys.executable,
