@@ -64,7 +64,7 @@ def run(algorithm: Algorithm, fields: Sequence[Any], row_fields: Sequence[Any], 
     call = KernelCall(algorithm, checked, checked_rows, dim)
     outputs = call((*checked, *checked_rows))
     assert outputs is not None, "numbers were checked above"
-    if key is not None and call.direct is not None:
+    if key is not None:
         _prepared_calls[key] = call
         if len(_prepared_calls) > MOST_PREPARED_CALLS:
             _prepared_calls.popitem(last=False)
