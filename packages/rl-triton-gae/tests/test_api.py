@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
+import subprocess
+import sys
 import warnings
 from typing import Any
 
@@ -53,7 +56,9 @@ BAD_CALLS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"lambda_": float("nan")}, ValueError, r"lambda_: expected a number in \[0, 1\], got nan"),
     ({"gamma": "0.9"}, TypeError, r"gamma: expected a float or a torch.Tensor, got str"),
     ({"gamma": None}, TypeError, r"gamma: expected"),
-    ({"gamma": torch.tensor(0.9)}, ValueError, r"gamma: expected shape \(3, 5\)"),
+    ({"gamma": 10**400}, ValueError, r"gamma: expected a number in \[0, 1\], got an integer beyond"),
+    ({"gamma": torch.tensor(0.9)}, ValueError, r"gamma: expected shape \(3, 5\).*one number for all steps as a float"),
+    ({"rewards": torch.ones(3, 5).to_sparse()}, TypeError, r"rewards: expected a dense tensor"),
     ({"time_dim": 2}, ValueError, r"time_dim: expected an axis"),
     ({"time_dim": -3}, ValueError, r"time_dim: expected an axis"),
     ({"time_dim": 1.0}, TypeError, r"time_dim: expected an int, got float"),
@@ -83,6 +88,9 @@ def test_a_numpy_array_is_told_how_to_become_a_tensor() -> None:
     numpy = pytest.importorskip("numpy")
     with pytest.raises(TypeError, match=r"rewards: .*ndarray.*torch.from_numpy"):
         call(rewards=numpy.ones((3, 5)))
+    with pytest.raises(TypeError, match=r"gamma: expected a float or a torch.Tensor, got ndarray; .* float\(\)"):
+        call(gamma=numpy.array(0.9))
+    assert torch.equal(call(gamma=numpy.float32(0.5)), call(gamma=0.5))
 
 
 def test_one_trajectory_is_told_its_time_axis() -> None:
@@ -106,12 +114,13 @@ PROMOTIONS = [
     ({"rewards": torch.bfloat16, "values": torch.bfloat16, "terminateds": torch.float64}, torch.bfloat16),
     ({"rewards": torch.bfloat16, "values": torch.bfloat16, "gamma": torch.float32}, torch.float32),
     ({"rewards": torch.float32, "values": torch.float32, "bootstrap_values": torch.float64}, torch.float64),
+    ({"rewards": torch.float16, "values": torch.float16, "last_value": torch.float32}, torch.float32),
 ]
 
 
 @pytest.mark.parametrize(("dtypes", "expected"), PROMOTIONS)
 def test_promotion(dtypes: dict[str, torch.dtype], expected: torch.dtype) -> None:
-    given = {name: torch.ones(3, 5).to(dtype) for name, dtype in dtypes.items()}
+    given = {name: torch.ones(3 if name == "last_value" else (3, 5)).to(dtype) for name, dtype in dtypes.items()}
     assert call(**given).dtype == expected
 
 
@@ -138,7 +147,8 @@ def test_outputs_are_laid_out_like_rewards() -> None:
 @pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0)])
 def test_empty_tensors_give_empty_results(shape: tuple[int, int]) -> None:
     x = torch.ones(shape)
-    assert compute_gae(x, x, x, last_value=torch.ones(shape[0])).shape == shape
+    for dim in (0, 1):
+        assert compute_gae(x, x, x, last_value=torch.ones(shape[1 - dim]), time_dim=dim).shape == shape
 
 
 def test_inputs_are_neither_changed_nor_returned() -> None:
@@ -163,15 +173,39 @@ def test_truncations_without_a_value_warn() -> None:
         call()
 
 
+def test_an_error_comes_before_the_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(TypeError, match=r"truncateds: expected a torch\.Tensor, got bool"):
+            call(truncateds=False)
+
+
 def test_correctness_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rl_triton_gae.api.CORRECTNESS_WARNINGS", True)
     with pytest.warns(UserWarning, match="last_value: not given"):
         call()
     with pytest.warns(UserWarning, match="rewards: holds NaN"):
         call(rewards=torch.full((3, 5), float("nan")), last_value=torch.zeros(3))
+    for name, shape in (("last_value", (3,)), ("next_values", (3, 5)), ("bootstrap_values", (3, 5))):
+        continuation = torch.zeros(shape)
+        continuation[..., -1] = float("nan")
+        with pytest.warns(UserWarning, match=f"{name}: holds NaN"):
+            call(**{name: continuation})
     with pytest.warns(UserWarning, match="bootstrap_values: non-zero at an ordinary step"):
         call(bootstrap_values=torch.ones(3, 5))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         call(last_value=torch.zeros(3))
         call(terminateds=torch.ones(3, 5))
+        # There are no numbers to look at.
+        x = torch.zeros(3, 5, device="meta")
+        compute_gae(x, x, x)
+        torch.func.vmap(lambda r: call(rewards=r))(torch.ones(2, 3, 5))
+
+
+@pytest.mark.parametrize(("setting", "warnings_shown"), [("1", 1), ("0", 0)])
+def test_the_environment_turns_correctness_warnings_on(setting: str, warnings_shown: int) -> None:
+    code = "import torch; from rl_triton_gae import compute_gae; x = torch.ones(1, 1); compute_gae(x, x, 0 * x)"
+    environment = os.environ | {"RL_TRITON_CORRECTNESS_WARNINGS": setting, "PYTHONPATH": os.pathsep.join(sys.path)}
+    shown = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert shown.stderr.count("UserWarning: last_value: not given") == warnings_shown

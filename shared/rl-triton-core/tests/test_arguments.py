@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 import torch
 from rl_triton_core import segmented_scan
-from rl_triton_core.engine.arguments import check_exclusive, check_fraction
+from rl_triton_core.engine.algorithm import CLIP, FRACTION, Field
+from rl_triton_core.engine.arguments import check_exclusive, check_number
 
 X = torch.zeros(2, 5)
 
@@ -35,6 +37,9 @@ NotATensor.__module__ = "numpy"
         ({"decays": X.to(torch.float8_e5m2)}, TypeError, ("decays", "float32", "float8_e5m2")),
         ({"resets": X.to(torch.complex64)}, TypeError, ("resets", "real", "complex64")),
         ({"initial": X[:, 0].to(torch.complex64)}, TypeError, ("initial", "float32", "complex64")),
+        # not dense
+        ({"inputs": X.to_sparse()}, TypeError, ("inputs", "dense", "sparse_coo", "to_dense()")),
+        ({"resets": X.to_sparse()}, TypeError, ("resets", "dense", "sparse_coo")),
         # shapes
         ({"decays": torch.zeros(2, 4)}, ValueError, ("decays", "(2, 5)", "(2, 4)", "inputs")),
         ({"decays": torch.zeros(5)}, ValueError, ("decays", "(2, 5)", "(5,)", "expand_as")),
@@ -74,10 +79,11 @@ def test_a_bad_call(changed: dict[str, Any], error: type[Exception], parts: tupl
 
 
 REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+UNSIGNED = (torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
+SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
 
 
-@pytest.mark.parametrize("dtype", [*REAL, *WHOLE])
+@pytest.mark.parametrize("dtype", [*REAL, *UNSIGNED, *SIGNED])
 def test_every_real_dtype_is_accepted(dtype: torch.dtype) -> None:
     ones, zeros = torch.ones(2, 5), torch.zeros(2, 5)
     counted = dtype if dtype.is_floating_point else torch.float32
@@ -93,17 +99,28 @@ def test_a_mistake_is_found_before_any_work() -> None:
     assert inputs.count_nonzero() == 0
 
 
-@pytest.mark.parametrize("number", [0, 1, 0.5, True])
-def test_fractions(number: Any) -> None:
-    checked = check_fraction("gamma", number)
+GAMMA, RHO = Field("gamma", numbers=FRACTION), Field("rho_bar", numbers=CLIP, per_step=False)
+
+
+@pytest.mark.parametrize(
+    ("field", "number"), [*((GAMMA, n) for n in (0, 1, 0.5, True)), *((RHO, n) for n in (5e-324, 1, 3.5, math.inf))]
+)
+def test_numbers_in_range(field: Field, number: Any) -> None:
+    checked = check_number(field, number)
     assert type(checked) is float
     assert checked == number
 
 
-@pytest.mark.parametrize("number", [-0.1, 1.0001, float("inf"), float("nan"), 2])
+@pytest.mark.parametrize("number", [-0.1, 1.0001, math.inf, math.nan, 2, 10**400])
 def test_no_fractions(number: Any) -> None:
     with pytest.raises(ValueError, match=r"^gamma: expected a number in \[0, 1\], got "):
-        check_fraction("gamma", number)
+        check_number(GAMMA, number)
+
+
+@pytest.mark.parametrize("number", [0, -1.0, -math.inf, math.nan])
+def test_no_clips(number: Any) -> None:
+    with pytest.raises(ValueError, match=r"^rho_bar: expected a positive number, got "):
+        check_number(RHO, number)
 
 
 def test_exclusive_arguments() -> None:

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import warnings
+
 import pytest
 import torch
-from rl_triton_core.boundaries import check_continuation, cuts_before, episode_ends
+from rl_triton_core.boundaries import (
+    check_continuation,
+    continuations,
+    cuts_before,
+    episode_ends,
+    warn_of_truncations,
+)
+from torch import Tensor
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float32])
@@ -25,9 +35,54 @@ def test_an_episode_ends_by_either_flag() -> None:
 
 def test_one_continuation_at_most() -> None:
     x = torch.ones(1)
-    check_continuation(x, x, None, None)
-    check_continuation(None, None, x, None)
+    check_continuation(x, None, None)
+    check_continuation(None, x, None)
+    check_continuation(None, None, None)
     with pytest.raises(ValueError, match="bootstrap_values and next_values: expected at most one"):
-        check_continuation(None, x, None, x)
+        check_continuation(x, None, x)
+
+
+def test_truncations_need_something_to_continue_with() -> None:
+    x = torch.ones(1)
     with pytest.warns(UserWarning, match="pass bootstrap_values"):
-        check_continuation(x, None, x, None)
+        warn_of_truncations(x, None, None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_truncations(None, None, None)
+        warn_of_truncations(x, x, None)
+        warn_of_truncations(x, None, x)
+
+
+NAN = math.nan
+VALUES = torch.tensor([[1.0, 2.0, NAN, 4.0, NAN]])
+TERMINATEDS = torch.tensor([[False, True, False, False, False]])
+TRUNCATEDS = torch.tensor([[False, True, False, True, False]])
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize(
+    ("truncateds", "given", "expected"),
+    [
+        (None, {}, [2.0, 0.0, 4.0, NAN, 0.0]),
+        (None, {"last_value": torch.tensor([9.0])}, [2.0, 0.0, 4.0, NAN, 9.0]),
+        (TRUNCATEDS, {}, [2.0, 0.0, 4.0, 0.0, 0.0]),
+        (TRUNCATEDS, {"last_value": torch.tensor([9.0])}, [2.0, 0.0, 4.0, 0.0, 9.0]),
+        (TRUNCATEDS, {"bootstrap_values": torch.tensor([[NAN, NAN, NAN, 7.0, 8.0]])}, [2.0, 0.0, 4.0, 7.0, 8.0]),
+        (None, {"bootstrap_values": torch.tensor([[NAN, NAN, NAN, 7.0, 8.0]])}, [2.0, 0.0, 4.0, NAN, 8.0]),
+        (TRUNCATEDS, {"next_values": torch.tensor([[5.0, NAN, 6.0, 7.0, 8.0]])}, [5.0, 0.0, 6.0, 7.0, 8.0]),
+    ],
+)
+def test_what_a_step_continues_with(
+    truncateds: Tensor | None, given: dict[str, Tensor], expected: list[float], dim: int
+) -> None:
+    def laid_out(x: Tensor | None) -> Tensor | None:
+        return x.movedim(-1, dim) if x is not None and x.dim() == 2 else x
+
+    values = laid_out(VALUES)
+    assert values is not None
+    continuation = torch.zeros_like(values)
+    names = ("bootstrap_values", "last_value", "next_values")
+    flags = (laid_out(TERMINATEDS), laid_out(truncateds))
+    for part, x in continuations(values, *flags, *(laid_out(given.get(name)) for name in names), dim):  # type: ignore[arg-type]
+        part(continuation).copy_(x)
+    torch.testing.assert_close(continuation.movedim(dim, -1), torch.tensor([expected]), equal_nan=True)

@@ -18,7 +18,7 @@ import pytest
 import torch
 from rl_triton_core import api, reference, segmented_scan
 from rl_triton_core.engine import dispatch, launcher, plan
-from rl_triton_core.engine.algorithm import Field
+from rl_triton_core.engine.algorithm import FRACTION, Field
 from rl_triton_core.engine.environment import INTERPRETER
 from rl_triton_core.engine.plan import Plan
 from rl_triton_core.testing.tolerance import assert_within_rule
@@ -428,7 +428,7 @@ def test_a_view_that_negates_is_read_as_it_counts(device: str) -> None:
 
 def uniform_scan(reverse: bool) -> Any:
     scan = api._BACKWARD if reverse else api._FORWARD
-    decays = Field("decays", required=True, scalar=True)
+    decays = Field("decays", required=True, numbers=FRACTION)
     return dataclasses.replace(
         scan,
         name="uniform_scan",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import math
 import warnings
@@ -12,6 +13,7 @@ import pytest
 import torch
 from rl_triton_core import api, segmented_scan
 from rl_triton_core.engine import direct_launch, dispatch, launcher, plan
+from rl_triton_core.engine.algorithm import FRACTION, Field
 from rl_triton_core.engine.direct_launch import make_shortcut
 from rl_triton_core.engine.launcher import KernelCall
 from rl_triton_core.engine.precision import float32_parts, log2_of
@@ -147,8 +149,23 @@ def test_a_shortcut_steps_aside_for_transforms() -> None:
     assert recorded.launches == 0
 
 
+def test_a_shortcut_steps_aside_for_tangents() -> None:
+    shortcut, recorded = a_shortcut()
+    given = arguments()
+    with torch.autograd.forward_ad.dual_level():
+        assert shortcut(given, 1) is None
+    assert recorded.launches == 0
+
+
+def test_what_may_want_a_gradient_has_no_shortcut() -> None:
+    inputs, *others = arguments()
+    given = (inputs.requires_grad_(), *others)
+    with torch.no_grad():
+        assert make_shortcut(prepared(given), given, 1) is None
+
+
 def test_the_key_has_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "_is_watched", lambda: False)
+    monkeypatch.setattr(dispatch, "is_watched", lambda: False)
 
     def key(given: tuple[Any, ...], time_dim: Any = 1, algorithm: Any = api._FORWARD) -> Any:
         monkeypatch.setattr(Tensor, "is_cuda", True, raising=False)
@@ -156,7 +173,7 @@ def test_the_key_has_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
             return dispatch._key(algorithm, given, time_dim)
         finally:
             monkeypatch.undo()
-            monkeypatch.setattr(dispatch, "_is_watched", lambda: False)
+            monkeypatch.setattr(dispatch, "is_watched", lambda: False)
 
     usual = key(arguments())
     assert usual is not None
@@ -184,9 +201,12 @@ def test_an_unknown_triton_falls_back_with_one_warning(monkeypatch: pytest.Monke
 
 
 def test_numbers_out_of_range_are_not_launched() -> None:
+    inputs, _, resets = api._FORWARD.fields
+    one_decay = dataclasses.replace(api._FORWARD, fields=(inputs, Field("decays", numbers=FRACTION), resets))
     given = (torch.ones(4, 16), 1.5, None, torch.ones(4))
-    call = KernelCall(api._FORWARD, given[:3], given[3:], 1)
+    call = KernelCall(one_decay, given[:3], given[3:], 1)
     assert call(given) is None
+    assert call.numbers((given[0], 0.5, *given[2:])) is not None
 
 
 def test_prepared_calls_are_bounded() -> None:

@@ -180,7 +180,7 @@ def test_the_error_is_a_loops_near_a_decay_of_one(monkeypatch: pytest.MonkeyPatc
     ]
     for i, decay in enumerate(decays):
         one_decay = not isinstance(decay, Tensor)
-        for plan in (choose_plan(1, steps, time_major=False, one_decay=one_decay, on_cpu=True), *PLANS[1:]):
+        for plan in (choose_plan(1, steps, time_major=False, one_decay=one_decay, readable=True), *PLANS[1:]):
             forced(monkeypatch, plan)
             y = scan_steps(u, decay, None, dim=1, reverse=True)
             assert_within_rule(y, references[0][i : i + 1], references[1][i : i + 1], torch.float32)
@@ -201,13 +201,13 @@ def test_bitwise_the_same_from_run_to_run() -> None:
 @pytest.mark.parametrize(
     ("arguments", "strategy"),
     [
-        ({"rows": 4096, "steps": 128, "time_major": True, "one_decay": True, "on_cpu": True}, "loop"),
-        ({"rows": 4096, "steps": 128, "time_major": False, "one_decay": False, "on_cpu": True}, "loop"),
-        ({"rows": 128, "steps": 4096, "time_major": True, "one_decay": True, "on_cpu": True}, "blocks"),
-        ({"rows": 64, "steps": 512, "time_major": False, "one_decay": True, "on_cpu": True}, "doubling"),
-        ({"rows": 64, "steps": 512, "time_major": False, "one_decay": False, "on_cpu": True}, "blocks"),
-        ({"rows": 64, "steps": 32768, "time_major": False, "one_decay": True, "on_cpu": True}, "blocks"),
-        ({"rows": 4096, "steps": 128, "time_major": True, "one_decay": True, "on_cpu": False}, "doubling"),
+        ({"rows": 4096, "steps": 128, "time_major": True, "one_decay": True, "readable": True}, "loop"),
+        ({"rows": 4096, "steps": 128, "time_major": False, "one_decay": False, "readable": True}, "loop"),
+        ({"rows": 128, "steps": 4096, "time_major": True, "one_decay": True, "readable": True}, "blocks"),
+        ({"rows": 64, "steps": 512, "time_major": False, "one_decay": True, "readable": True}, "doubling"),
+        ({"rows": 64, "steps": 512, "time_major": False, "one_decay": False, "readable": True}, "blocks"),
+        ({"rows": 64, "steps": 32768, "time_major": False, "one_decay": True, "readable": True}, "blocks"),
+        ({"rows": 4096, "steps": 128, "time_major": True, "one_decay": True, "readable": False}, "doubling"),
     ],
 )
 def test_plans(arguments: dict[str, Any], strategy: str) -> None:

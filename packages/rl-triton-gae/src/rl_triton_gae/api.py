@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rl_triton_core.boundaries import check_continuation, warn_of_values
-from rl_triton_core.engine.algorithm import Algorithm, Field, Numbers, Tile
+from rl_triton_core.boundaries import check_continuation, warn_of_truncations, warn_of_values
+from rl_triton_core.engine.algorithm import FRACTION, Algorithm, Field, Numbers, Tile
 from rl_triton_core.engine.dispatch import run
 from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS
 from torch import Tensor
@@ -32,8 +32,8 @@ _GAE = Algorithm(
         Field("truncateds", flag=True),
         Field("bootstrap_values"),
         Field("next_values"),
-        Field("gamma", required=True, scalar=True),
-        Field("lambda_", required=True, scalar=True),
+        Field("gamma", required=True, numbers=FRACTION),
+        Field("lambda_", required=True, numbers=FRACTION),
     ),
     row_fields=(Field("last_value"),),
     outputs=1,
@@ -87,7 +87,8 @@ def compute_gae(
         The advantages, shaped and laid out in memory like rewards, in the promoted dtype of all real inputs.
 
     Raises:
-        TypeError: an argument that is no tensor (for gamma and lambda_: no number), or of a complex or float8 dtype.
+        TypeError: an argument that is no dense tensor (for gamma and lambda_: no number), or of a complex or float8
+            dtype.
         ValueError: shapes that differ, a number outside [0, 1], more than one of bootstrap_values, last_value and
             next_values, or a time axis that is not there.
         RuntimeError: tensors on different devices.
@@ -110,9 +111,11 @@ def compute_gae(
         >>> compute_gae(rewards, values, terminateds, gamma=0.5, lambda_=1.0, last_value=torch.tensor([0.7]))
         tensor([[2.3375, 3.1750, 2.8500]])
     """
-    check_continuation(truncateds, bootstrap_values, last_value, next_values)
+    check_continuation(bootstrap_values, last_value, next_values)
     fields = (rewards, values, terminateds, truncateds, bootstrap_values, next_values, gamma, lambda_)
     advantages = run(_GAE, fields, (last_value,), time_dim)[0]
+    if truncateds is not None:
+        warn_of_truncations(truncateds, bootstrap_values, next_values)
     if CORRECTNESS_WARNINGS:
         warn_of_values(
             rewards,
@@ -121,6 +124,14 @@ def compute_gae(
             time_dim % rewards.dim(),
             continuation_given=not (bootstrap_values is None and last_value is None and next_values is None),
             bootstrap_values=bootstrap_values,
-            inputs={"rewards": rewards, "values": values, "gamma": gamma, "lambda_": lambda_},
+            inputs={
+                "rewards": rewards,
+                "values": values,
+                "bootstrap_values": bootstrap_values,
+                "last_value": last_value,
+                "next_values": next_values,
+                "gamma": gamma,
+                "lambda_": lambda_,
+            },
         )
     return advantages

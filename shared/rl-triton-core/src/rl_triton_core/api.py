@@ -63,7 +63,7 @@ def segmented_scan(
         y, in the promoted dtype of the real inputs and the memory layout of `inputs`.
 
     Raises:
-        TypeError: an argument that is no tensor, or has a complex or float8 dtype.
+        TypeError: an argument that is no dense tensor, or has a complex or float8 dtype.
         ValueError: shapes that differ, or a time axis that is not there.
         RuntimeError: tensors on different devices.
 

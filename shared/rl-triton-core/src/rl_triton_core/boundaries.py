@@ -7,38 +7,87 @@ the state that was cut off; both at once is a termination. `_boundaries_tile` sa
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from rl_triton_core.engine.arguments import check_exclusive
+from rl_triton_core.engine.modes import is_watched
+
+Part: TypeAlias = Callable[[Tensor], Tensor]
 
 
-def check_continuation(truncateds: Any, bootstrap_values: Any, last_value: Any, next_values: Any) -> None:
-    """Check the arguments that say how truncated steps and the last column continue.
+def check_continuation(bootstrap_values: Any, last_value: Any, next_values: Any) -> None:
+    """Check that at most one argument says how truncated steps and the last column continue.
 
     Raises:
         ValueError: more than one of them was given.
+    """
+    if bootstrap_values is not None or next_values is not None:
+        check_exclusive(bootstrap_values=bootstrap_values, last_value=last_value, next_values=next_values)
+
+
+def warn_of_truncations(truncateds: Any, bootstrap_values: Any, next_values: Any) -> None:
+    """Say that truncated steps inside the window have nothing to continue with, if that is so.
 
     Warns:
-        UserWarning: truncated steps inside the window have nothing to continue with.
+        UserWarning: decided from the arguments alone.
     """
-    if bootstrap_values is None and next_values is None:
-        if truncateds is not None:
-            warnings.warn(
-                "truncateds without bootstrap_values: truncated steps inside the window continue with 0, as if they "
-                "had terminated; pass bootstrap_values (V of the final observation at truncated steps) or next_values",
-                UserWarning,
-                stacklevel=3,
-            )
-        return
-    check_exclusive(bootstrap_values=bootstrap_values, last_value=last_value, next_values=next_values)
+    if truncateds is not None and bootstrap_values is None and next_values is None:
+        warnings.warn(
+            "truncateds without bootstrap_values: truncated steps inside the window continue with 0, as if they "
+            "had terminated; pass bootstrap_values (V of the final observation at truncated steps) or next_values",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def episode_ends(terminateds: Tensor, truncateds: Tensor | None) -> Tensor:
     """Where an episode is over, as a bool tensor."""
     return terminateds if truncateds is None else terminateds | truncateds
+
+
+def continuations(
+    values: Tensor,
+    terminateds: Tensor,
+    truncateds: Tensor | None,
+    bootstrap_values: Tensor | None,
+    last_value: Tensor | None,
+    next_values: Tensor | None,
+    dim: int,
+) -> list[tuple[Part, Tensor]]:
+    """V(s_{t+1}) after every step, 0 after a termination, in parts: a view onto the columns, and the values there.
+
+    No part covers a column that continues with 0 throughout. What a termination hides is selected away here already:
+    neither it nor its derivative gets further.
+    """
+    if next_values is not None:
+        return [(lambda x: x, unless(terminateds, next_values))]
+    inner = values.shape[dim] - 1
+
+    def inside(x: Tensor) -> Tensor:
+        return x.narrow(dim, 0, inner)
+
+    def in_last_column(x: Tensor) -> Tensor:
+        return x.select(dim, -1)
+
+    following, hidden = values.narrow(dim, 1, inner), inside(terminateds)
+    if truncateds is not None and bootstrap_values is not None:
+        following = torch.where(inside(truncateds), inside(bootstrap_values), following)
+    elif truncateds is not None:
+        hidden = hidden | inside(truncateds)
+    parts: list[tuple[Part, Tensor]] = [(inside, unless(hidden, following))]
+    last = last_value if bootstrap_values is None else in_last_column(bootstrap_values)
+    if last is not None:
+        parts.append((in_last_column, unless(in_last_column(terminateds), last)))
+    return parts
+
+
+def unless(hidden: Tensor, x: Tensor) -> Tensor:
+    """x, and 0 where it is hidden."""
+    return torch.where(hidden, 0.0, x)
 
 
 def cuts_before(flags: Tensor, dim: int, *, starts_at: bool) -> Tensor:
@@ -66,13 +115,17 @@ def warn_of_values(
 ) -> None:
     """Warn of values that are legal but rarely meant. It looks into the tensors, so it may wait for the device.
 
+    Tensors that hold no numbers to look at (on the meta device, or under a transform or a mode) are passed over.
+
     Warns:
         UserWarning: NaN in an input; a non-zero bootstrap value at an ordinary step; a last column that neither ended
             nor has a continuation.
     """
+    if is_watched() or rewards.device.type == "meta" or torch.compiler.is_compiling():
+        return
     for name, value in inputs.items():
         if isinstance(value, Tensor) and value.is_floating_point() and bool(value.isnan().any()):
-            _warn(f"{name}: holds NaN; every step of its episode before it will be NaN")
+            _warn(f"{name}: holds NaN; wherever no boundary hides it, every earlier step of its episode becomes NaN")
     if rewards.numel() == 0:
         return
     ended = terminateds != 0 if truncateds is None else (terminateds != 0) | (truncateds != 0)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from torch import Tensor
 
@@ -12,18 +13,32 @@ OptionalTensors: TypeAlias = tuple[Tensor | None, ...]
 Numbers: TypeAlias = tuple[float, ...]
 
 
+class Range(NamedTuple):
+    """The numbers from `low` to `high`, both included, and what an error calls one."""
+
+    low: float
+    high: float
+    name: str
+
+
+FRACTION = Range(0.0, 1.0, "a number in [0, 1]")
+CLIP = Range(math.ulp(0.0), math.inf, "a positive number")
+
+
 @dataclass(frozen=True)
 class Field:
     """One argument with a value per step (or, among `row_fields`, per row).
 
-    A flag is set where it is non-zero, whatever its dtype; anything else is a real number. A `scalar` field may also be
-    one float in [0, 1] for all steps; it then reaches the algorithm among its numbers and is absent from its steps.
+    A flag is set where it is non-zero, whatever its dtype; anything else is a real number. A field with a range of
+    `numbers` may also be one float for all steps, and is never anything else unless it is `per_step` too; as a float it
+    reaches the algorithm among its numbers and is absent from its steps.
     """
 
     name: str
     flag: bool = False
     required: bool = False
-    scalar: bool = False
+    numbers: Range | None = None
+    per_step: bool = True
 
 
 @dataclass(frozen=True)
@@ -46,8 +61,9 @@ class Algorithm:
 
     `load_tile` imports Triton and is called on the first launch only. `coefficients(fields, row_values, numbers, dim)`
     and `emit(fields, row_values, numbers, y, dim)` are the tile's functions on whole tensors. `uniform_decay(numbers)`
-    is the value of every decay where one number serves all steps; it is asked only if every scalar field is a float.
-    `shortcut` is the dispatcher's: the way straight to the last call.
+    is the value of every decay where one number serves all steps; it is asked only if every field that may be a number
+    is one. Outputs that are targets are not `differentiable`: no gradient is recorded. `shortcut` is the dispatcher's:
+    the way straight to the last call.
     """
 
     name: str
@@ -61,4 +77,5 @@ class Algorithm:
     ]
     emit: Callable[[OptionalTensors, OptionalTensors, Numbers, Tensor, int], tuple[Tensor, ...]]
     uniform_decay: Callable[[Numbers], float] | None = None
+    differentiable: bool = True
     shortcut: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from numbers import Real
 from typing import Any
@@ -14,7 +13,8 @@ from rl_triton_core.engine.algorithm import Algorithm, Field
 
 _NUMBER_DTYPES = frozenset(
     {torch.float16, torch.bfloat16, torch.float32, torch.float64}
-    | {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+    | {torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64}
+    | {torch.int8, torch.int16, torch.int32, torch.int64}
 )
 
 
@@ -37,12 +37,12 @@ def check_arguments(
     checked: list[Tensor | float | None] = []
     for field, value in zip(algorithm.fields, fields, strict=True):
         if isinstance(value, Tensor):
-            _check_step_shape(field.name, value, leader.name, first, time_dim)
+            _check_step_shape(field, value, leader.name, first)
             checked.append(value.resolve_neg())
         elif value is None:
             checked.append(None)
         else:
-            checked.append(check_fraction(field.name, value))
+            checked.append(check_number(field, value))
     for field, value in zip(algorithm.row_fields, row_fields, strict=True):
         if value is not None:
             _check_row_shape(field.name, value, leader.name, first, dim, time_dim)
@@ -72,11 +72,16 @@ def check_time_dim(name: str, tensor: Tensor, time_dim: Any) -> int:
     return time_dim % axes
 
 
-def check_fraction(name: str, value: Any) -> float:
-    """A discount or a mixing weight: a number in [0, 1]."""
-    number = value if type(value) is float else float(value)
-    if not 0.0 <= number <= 1.0:
-        raise ValueError(f"{name}: expected a number in [0, 1], got {number}")
+def check_number(field: Field, value: Any) -> float:
+    """One number for all steps, within the range of its field."""
+    assert field.numbers is not None
+    low, high, expected = field.numbers
+    try:
+        number = value if type(value) is float else float(value)
+    except OverflowError:
+        raise ValueError(f"{field.name}: expected {expected}, got an integer beyond the range of a float") from None
+    if not low <= number <= high:
+        raise ValueError(f"{field.name}: expected {expected}, got {number}")
     return number
 
 
@@ -90,32 +95,48 @@ def check_exclusive(**arguments: Any) -> None:
 def _check_type(field: Field, value: Any) -> None:
     if value is None:
         if field.required:
-            raise TypeError(f"{field.name}: expected a torch.Tensor, got None")
-        return
-    if isinstance(value, Tensor):
-        if field.flag:
-            if value.is_complex():
-                raise TypeError(f"{field.name}: expected flags of a real dtype, got {value.dtype}")
-        elif value.dtype not in _NUMBER_DTYPES:
-            raise TypeError(
-                f"{field.name}: expected float16, bfloat16, float32, float64 or an integer dtype, got {value.dtype}"
-            )
-        return
-    if field.scalar and isinstance(value, Real):
-        if math.isnan(float(value)):
-            raise ValueError(f"{field.name}: expected a number in [0, 1], got nan")
-        return
-    expected = "a float or a torch.Tensor" if field.scalar else "a torch.Tensor"
-    hint = "; convert it with torch.from_numpy" if type(value).__module__.split(".")[0] == "numpy" else ""
-    raise TypeError(f"{field.name}: expected {expected}, got {type(value).__name__}{hint}")
+            raise TypeError(f"{field.name}: expected {_expected(field)}, got None")
+    elif isinstance(value, Tensor) and field.per_step:
+        _check_tensor(field, value)
+    elif field.numbers is None or not isinstance(value, Real):
+        raise TypeError(f"{field.name}: expected {_expected(field)}, got {type(value).__name__}{_hint(field, value)}")
 
 
-def _check_step_shape(name: str, tensor: Tensor, leader: str, first: Tensor, time_dim: int) -> None:
+def _check_tensor(field: Field, value: Tensor) -> None:
+    if value.layout != torch.strided:
+        raise TypeError(f"{field.name}: expected a dense tensor, got layout {value.layout}; convert it with to_dense()")
+    if field.flag:
+        if value.is_complex():
+            raise TypeError(f"{field.name}: expected flags of a real dtype, got {value.dtype}")
+    elif value.dtype not in _NUMBER_DTYPES:
+        raise TypeError(
+            f"{field.name}: expected float16, bfloat16, float32, float64 or an integer dtype, got {value.dtype}"
+        )
+
+
+def _expected(field: Field) -> str:
+    if field.numbers is None:
+        return "a torch.Tensor"
+    return "a float or a torch.Tensor" if field.per_step else "a float"
+
+
+def _hint(field: Field, value: Any) -> str:
+    library = type(value).__module__.split(".")[0]
+    if field.numbers is not None and library in ("numpy", "torch") and (value.ndim == 0 or not field.per_step):
+        return "; convert it with float()"
+    return "; convert it with torch.from_numpy" if library == "numpy" else ""
+
+
+def _check_step_shape(field: Field, tensor: Tensor, leader: str, first: Tensor) -> None:
     if tensor.shape == first.shape:
         return
+    hint = ""
+    if tensor.dim() == 0 and field.numbers is not None:
+        hint = "; pass one number for all steps as a float"
+    elif tensor.dim() != first.dim():
+        hint = "; a step's tensors are never broadcast, use expand_as"
     raise ValueError(
-        f"{name}: expected shape {tuple(first.shape)} like {leader}, got {tuple(tensor.shape)}"
-        + ("; a step's tensors are never broadcast, use expand_as" if tensor.dim() != first.dim() else "")
+        f"{field.name}: expected shape {tuple(first.shape)} like {leader}, got {tuple(tensor.shape)}{hint}"
     )
 
 

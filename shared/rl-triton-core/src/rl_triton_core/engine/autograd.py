@@ -5,7 +5,8 @@ Where step s reads step t, that is y[s] = u[s] + decay[s] * y[t], the gradient o
     grad_u[t]     = grad_y[t] + decay[s] * grad_u[s]     grad_u[t] = grad_y[t] where cut[s], and where nothing reads t
     grad_decay[s] = grad_u[s] * y[t]                     0 where cut[s], and at the open end
 
-The backward pass consists of differentiable operations and of the scan itself, so it has derivatives of any order.
+The tangent of y is a scan of the same decays and cuts, over the tangent of u plus that of the decay times y[t]. Both
+consist of differentiable operations and of the scan itself, so they have derivatives of any order.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class _Scan(torch.autograd.Function):
         _, decay, cut, ctx.dim, ctx.reverse, ctx.forward_scan = inputs
         per_step = isinstance(decay, Tensor)
         ctx.number = None if per_step else decay
-        ctx.save_for_backward(decay if per_step else None, cut, output if per_step else None)
+        saved = (decay if per_step else None, cut, output if per_step else None)
+        ctx.save_for_backward(*saved)
+        ctx.save_for_forward(*saved)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
@@ -67,11 +70,20 @@ class _Scan(torch.autograd.Function):
         )
         grad_decay = None
         if ctx.needs_input_grad[1]:
-            hidden = torch.zeros_like(y, dtype=torch.bool) if cut is None else cut.clone()
-            hidden.select(dim, -1 if reverse else 0).fill_(True)
-            # Both factors are selected: neither meets the other's NaN, here or in a second derivative.
-            grad_decay = grad_u.masked_fill(hidden, 0.0) * y.roll(-to_reader, dim).masked_fill(hidden, 0.0)
+            grad_decay = _times_neighbour(grad_u, y, cut, dim, reverse)
         return grad_u, grad_decay, None, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        decay, cut, y = ctx.saved_tensors
+        tangent_u, tangent_decay = tangents[:2]
+        if tangent_decay is not None:
+            through_decay = _times_neighbour(tangent_decay, y, cut, ctx.dim, ctx.reverse)
+            tangent_u = through_decay if tangent_u is None else tangent_u + through_decay
+        number_or_steps = ctx.number if decay is None else decay
+        return differentiable_scan(
+            tangent_u, number_or_steps, cut, dim=ctx.dim, reverse=ctx.reverse, forward=ctx.forward_scan
+        )
 
     @staticmethod
     def vmap(
@@ -91,3 +103,11 @@ class _Scan(torch.autograd.Function):
 
         u, decay, cut = (batch_first(x, batch_dim) for x, batch_dim in zip((u, decay, cut), in_dims[:3], strict=True))
         return differentiable_scan(u, decay, cut, dim=dim + 1, reverse=reverse, forward=forward), 0
+
+
+def _times_neighbour(factor: Tensor, y: Tensor, cut: Tensor | None, dim: int, reverse: bool) -> Tensor:
+    """factor[s] * y[t], and 0 where step s reads nothing: at a cut, and at the open end."""
+    hidden = torch.zeros_like(y, dtype=torch.bool) if cut is None else cut.clone()
+    hidden.select(dim, -1 if reverse else 0).fill_(True)
+    # Both factors are selected: neither meets the other's NaN, here or in a second derivative.
+    return factor.masked_fill(hidden, 0.0) * y.roll(-1 if reverse else 1, dim).masked_fill(hidden, 0.0)

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 
 class DirectLaunch:
@@ -118,9 +119,12 @@ def _launcher(kernel: Any, grid: tuple[int, int]) -> tuple[Callable[..., Any], t
 def make_shortcut(call: Any, arguments: Sequence[Any], time_dim: int) -> Callable[[Any, Any], Any] | None:
     """A function (arguments, time_dim) -> outputs, or None where these arguments are not like `arguments`.
 
-    PyTorch compares type, dispatch keys, dtype, device, shape, strides and need of a gradient of all tensors in one
-    call, against the modes and transforms that are active; None is returned where this PyTorch cannot.
+    PyTorch compares type, dispatch keys, dtype, device, shape, strides and `requires_grad` of all tensors in one call,
+    against the modes and transforms that are active; None is returned where this PyTorch cannot. What it does not look
+    at is whether gradients are recorded at the time, so a tensor that might want one has no shortcut.
     """
+    if call.algorithm.differentiable and any(tensor.requires_grad for tensor in call.tensors_of(arguments)):
+        return None
     try:
         guards = torch._C._dynamo.guards.TensorGuards(
             *call.tensors_of(arguments), dynamic_dims_sizes=None, dynamic_dims_strides=None
@@ -140,7 +144,7 @@ def make_shortcut(call: Any, arguments: Sequence[Any], time_dim: int) -> Callabl
         if given_time_dim is not time_dim or tuple(map(type, given)) != kinds:
             return None
         tensors = tensors_of(given)
-        if not fit(*tensors) or function_modes():
+        if not fit(*tensors) or function_modes() or forward_ad._current_level >= 0:
             return None
         known = call.last_numbers
         if known[0] != numbers_of(given):

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from rl_triton_core.engine.algorithm import Algorithm, Numbers, OptionalTensors
 from rl_triton_core.engine.arguments import check_arguments
@@ -24,6 +25,7 @@ from rl_triton_core.engine.direct_launch import make_shortcut
 from rl_triton_core.engine.environment import INTERPRETER
 from rl_triton_core.engine.launcher import KernelCall
 from rl_triton_core.engine.layout import empty_output, laid_out_like
+from rl_triton_core.engine.modes import has_tangents, is_transformed, is_watched
 from rl_triton_core.engine.precision import accumulation_dtype, result_dtype
 from rl_triton_core.engine.torch_scan import scan_steps
 
@@ -59,7 +61,7 @@ def run(algorithm: Algorithm, fields: Sequence[Any], row_fields: Sequence[Any], 
     if any(value is not given for value, given in zip((*checked, *checked_rows), arguments, strict=True)):
         # A number came as an int or a NumPy scalar, or a tensor as a negated view; in plain form it may be known.
         return run(algorithm, checked, checked_rows, time_dim)
-    if key is None and not _kernel_serves(checked, checked_rows):
+    if key is None and not _kernel_serves(algorithm, checked, checked_rows):
         return run_on_tensors(algorithm, checked, checked_rows, dim)
     call = KernelCall(algorithm, checked, checked_rows, dim)
     outputs = call((*checked, *checked_rows))
@@ -80,10 +82,10 @@ def _remember(algorithm: Algorithm, call: KernelCall, arguments: tuple[Any, ...]
 
 def _key(algorithm: Algorithm, arguments: tuple[Any, ...], time_dim: Any) -> Any:
     """What a prepared call is kept under, or None where this call must not be looked up."""
-    if arguments[0].__class__ is not Tensor or not arguments[0].is_cuda or _is_watched():
+    if arguments[0].__class__ is not Tensor or not arguments[0].is_cuda or is_watched():
         return None
     key: list[Any] = [algorithm.name, algorithm.reverse, time_dim, time_dim.__class__]
-    recording = torch.is_grad_enabled()
+    recording = algorithm.differentiable and torch.is_grad_enabled()
     for value in arguments:
         kind = value.__class__
         if kind is Tensor:
@@ -97,25 +99,18 @@ def _key(algorithm: Algorithm, arguments: tuple[Any, ...], time_dim: Any) -> Any
     return tuple(key)
 
 
-def _is_watched() -> bool:
-    """Whether a mode or a transform wants to see the operations of this call."""
-    return (
-        torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._len_torch_function_stack() > 0
-        or torch._C._functorch.peek_interpreter_stack() is not None
-    )
-
-
-def _kernel_serves(fields: Sequence[Tensor | float | None], row_fields: Sequence[Tensor | None]) -> bool:
+def _kernel_serves(
+    algorithm: Algorithm, fields: Sequence[Tensor | float | None], row_fields: Sequence[Tensor | None]
+) -> bool:
     """Whether the kernel can run a call that has no key: plain tensors that only came in an unusual way."""
     first = fields[0]
     assert isinstance(first, Tensor)
     if first.device.type != "cuda" and not (INTERPRETER and first.device.type == "cpu"):
         return False
-    if not _triton_is_installed() or _is_watched():
+    if not _triton_is_installed() or is_watched():
         return False
     tensors = [value for value in (*fields, *row_fields) if isinstance(value, Tensor)]
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+    if algorithm.differentiable and torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         return False
     return all(type(tensor) in (Tensor, torch.nn.Parameter) for tensor in tensors)
 
@@ -128,7 +123,16 @@ def _triton_is_installed() -> bool:
 def run_on_tensors(
     algorithm: Algorithm, fields: Sequence[Tensor | float | None], row_fields: Sequence[Tensor | None], dim: int
 ) -> tuple[Tensor, ...]:
-    """The same call as operations on whole tensors, differentiable in every real input."""
+    """The same call as operations on whole tensors, differentiable in every real input if the algorithm is."""
+    if algorithm.differentiable:
+        return _compute(algorithm, fields, row_fields, dim)
+    with torch.no_grad(), forward_ad._set_fwd_grad_enabled(False):
+        return _compute(algorithm, fields, row_fields, dim)
+
+
+def _compute(
+    algorithm: Algorithm, fields: Sequence[Tensor | float | None], row_fields: Sequence[Tensor | None], dim: int
+) -> tuple[Tensor, ...]:
     first = fields[0]
     assert isinstance(first, Tensor)
     described = list(zip((*algorithm.fields, *algorithm.row_fields), (*fields, *row_fields), strict=True))
@@ -144,12 +148,14 @@ def run_on_tensors(
             converted.append(value if value.dtype == torch.bool else value != 0)
         else:
             converted.append(value.to(number))
+    if is_transformed():
+        converted[0] = _with_all_batch_axes(converted)
     tensors: OptionalTensors = tuple(converted[: len(fields)])
     row_values: OptionalTensors = tuple(converted[len(fields) :])
     numbers: Numbers = tuple(
         value if isinstance(value, float) else 0.0
         for field, value in zip(algorithm.fields, fields, strict=True)
-        if field.scalar
+        if field.numbers
     )
     u, decay, cut = algorithm.coefficients(tensors, row_values, numbers, dim)
     states = _scan(u, decay, cut, dim, algorithm.reverse)
@@ -157,15 +163,25 @@ def run_on_tensors(
     return tuple(_laid_out_like(output.to(result), first) for output in outputs)
 
 
+def _with_all_batch_axes(tensors: Sequence[Tensor | None]) -> Tensor:
+    """The first tensor, with every axis that a vmap hides in any of them: what is made of it can be written into."""
+    first = tensors[0]
+    assert first is not None
+    for tensor in tensors[1:]:
+        if tensor is not None:
+            first = first + tensor.new_zeros((), dtype=first.dtype)
+    return first
+
+
 def _scan(u: Tensor, decay: Tensor | float, cut: Tensor | None, dim: int, reverse: bool) -> Tensor:
-    differentiated = u.requires_grad or (isinstance(decay, Tensor) and decay.requires_grad)
-    if (torch.is_grad_enabled() and differentiated) or torch._C._functorch.peek_interpreter_stack() is not None:
+    recorded = u.requires_grad or (isinstance(decay, Tensor) and decay.requires_grad)
+    if (torch.is_grad_enabled() and recorded) or has_tangents() or is_transformed():
         return differentiable_scan(u, decay, cut, dim=dim, reverse=reverse)
     return scan_steps(u, decay, cut, dim=dim, reverse=reverse)
 
 
 def _laid_out_like(output: Tensor, first: Tensor) -> Tensor:
     """The output with the strides that the kernel would have given it; a transformed tensor has none to speak of."""
-    if output.stride() == first.stride() or torch._C._functorch.peek_interpreter_stack() is not None:
+    if output.stride() == first.stride() or is_transformed():
         return output
     return laid_out_like(output, first)

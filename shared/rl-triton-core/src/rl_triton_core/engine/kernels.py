@@ -263,7 +263,7 @@ def scan(
     ROW_AXIS: tl.constexpr = 0 if VECTOR else 1
     TIME_AXIS: tl.constexpr = 1 - ROW_AXIS
     WHOLE_ROWS: tl.constexpr = TILES == 1 and CHUNKS == 0
-    n_steps = n_units * UNIT
+    n_steps = n_units.to(INDEX) * UNIT
     lanes = tl.expand_dims(tl.arange(0, LANES), ROW_AXIS)
     columns = tl.expand_dims(tl.arange(0, ROWS), TIME_AXIS)
     numbers = [number_from(scalar, NUMBER) for scalar in scalars]

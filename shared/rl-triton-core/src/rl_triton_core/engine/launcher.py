@@ -61,11 +61,12 @@ class KernelCall:
         self.dtype = result_dtype(real)
         self.double = accumulation_dtype(self.dtype) == torch.float64
         self.uniform = algorithm.uniform_decay is not None and all(
-            t is None for t, field in zip(tensors, algorithm.fields, strict=True) if field.scalar
+            t is None for t, field in zip(tensors, algorithm.fields, strict=True) if field.numbers
         )
         arguments = (*fields, *row_fields)
         self.tensors_of = picker([i for i, value in enumerate(arguments) if isinstance(value, Tensor)])
         self.numbers_of = picker([i for i, value in enumerate(arguments) if isinstance(value, float)])
+        self.ranges = self.numbers_of([field.numbers for field in (*algorithm.fields, *algorithm.row_fields)])
         output = layout.empty_output(first, self.dtype)
         self.output_shape, self.output_stride = output.shape, output.stride()
         self.steps = first.shape[dim]
@@ -196,7 +197,7 @@ class KernelCall:
         numbers = self.numbers_of(arguments)
         last = self.last_numbers
         if last is None or last[0] != numbers:
-            if not all(0.0 <= number <= 1.0 for number in numbers):
+            if not all(low <= number <= high for number, (low, high, _) in zip(numbers, self.ranges, strict=True)):
                 return None
             self.last_numbers = last = (numbers, *self._scalars(arguments, numbers))
         return last
@@ -210,13 +211,13 @@ class KernelCall:
     def _scalars(self, arguments: Sequence[Any], numbers: tuple[float, ...]) -> tuple[tuple[Any, ...], float]:
         """The numbers as the kernel takes them, and the logarithm of the one decay, if there is one.
 
-        A scalar field that came as a tensor leaves its number unread.
+        A field that came as a tensor leaves its number unread.
         """
         floats = tuple(
             [
                 value if isinstance(value, float) else 0.0
                 for value, field in zip(arguments, self.algorithm.fields, strict=False)
-                if field.scalar
+                if field.numbers
             ]
         )
         scalars = tuple([float32_parts(number) if self.double else (number,) for number in floats])

@@ -14,7 +14,7 @@ Three strategies, chosen by `choose_plan`:
 Cutting is selection. On the CPU, where selecting takes several times as long as arithmetic, a cut is first tried as a
 weight of zero. What is not finite then stays so to the end of its column, or in place where there are no columns: if
 all is finite there, nothing crossed a cut, and otherwise the doubling starts over with selection. Other devices select
-from the start, because looking at a number would make them wait.
+from the start, because looking at a number would make them wait, and so does whoever only traces the operations.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from rl_triton_core.engine.modes import numbers_can_be_read
 
 # About how many steps "blocks" works on at once: whole rows, and buffers of a few megabytes however many there are.
 GROUP = 1 << 20
@@ -36,13 +38,13 @@ class Plan(NamedTuple):
     block: int = 0
 
 
-def choose_plan(rows: int, steps: int, *, time_major: bool, one_decay: bool, on_cpu: bool) -> Plan:
+def choose_plan(rows: int, steps: int, *, time_major: bool, one_decay: bool, readable: bool) -> Plan:
     """The cheapest way through `rows` times `steps`, as measured on 2 cores with PyTorch 2.13.
 
     A step of the loop costs 2.5 us and 0.5 ns per column; transposing a buffer about as much as three passes over it.
     """
     size = rows * steps
-    if not on_cpu:
+    if not readable:
         return Plan("doubling")  # the fewest launches
     if time_major and steps <= max(64, rows):
         return Plan("loop")  # nothing to transpose, and enough rows to outweigh the cost of an operation
@@ -72,11 +74,11 @@ def scan_steps(u: Tensor, decay: Tensor | float, cut: Tensor | None, *, dim: int
     if u.numel() == 0:
         return torch.empty_like(u)
     steps = u.shape[dim]
-    on_cpu = u.device.type == "cpu"
+    readable = numbers_can_be_read(u)
     time_first = u.movedim(dim, 0)
     time_major = time_first.is_contiguous()
     one_decay = not isinstance(decay, Tensor)
-    plan = choose_plan(u.numel() // steps, steps, time_major=time_major, one_decay=one_decay, on_cpu=on_cpu)
+    plan = choose_plan(u.numel() // steps, steps, time_major=time_major, one_decay=one_decay, readable=readable)
     weights, scale = _weights(decay, cut)
 
     if plan.strategy == "loop":
@@ -97,7 +99,7 @@ def scan_steps(u: Tensor, decay: Tensor | float, cut: Tensor | None, *, dim: int
         group = max(1, GROUP // steps) * steps
         parts = zip(*(torch.split(x, group) for x in (sequence, links, y)), strict=True)
         finite = all(_scan_blocks(u_part, w, out, scale, steps, reverse, plan.block) for u_part, w, out in parts)
-    elif plan.strategy == "doubling" and one_decay and on_cpu:
+    elif plan.strategy == "doubling" and one_decay and readable:
         y = _double(sequence, links, scale, steps, reverse, select=False)
         finite = _all_finite(y)
     if not finite:
@@ -204,7 +206,7 @@ def _double(u: Tensor, weights: Tensor, scale: float, steps: int, reverse: bool,
     size = u.numel()
     longest = 1 << max(steps - 1, 1).bit_length() - 1
     zeros_and_ones = weights.dtype == torch.int8
-    on_cpu = u.device.type == "cpu"
+    readable = numbers_can_be_read(u)
     weight_dtype = u.dtype if zeros_and_ones or u.device.type == "mps" else torch.float64
     start = 0 if reverse else longest
     y, new_y = (_padded(size, longest, start, u.new_empty(0)) for _ in range(2))
@@ -231,7 +233,7 @@ def _double(u: Tensor, weights: Tensor, scale: float, steps: int, reverse: bool,
             new_weight.own.masked_fill_((weight.own == 0) | (inner_weight == 0), 0.0)
         weight, new_weight = new_weight, weight
         # Weights of 0 and 1 sum up to 0 only if all are; the sum is the faster test by far.
-        if on_cpu and not (weight.own.sum() if zeros_and_ones else weight.own.any()):
+        if readable and not (weight.own.sum() if zeros_and_ones else weight.own.any()):
             break
     return y.own
 
