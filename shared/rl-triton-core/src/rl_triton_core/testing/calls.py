@@ -1,0 +1,84 @@
+"""Drawn calls of an algorithm, and what must hold of their results in every layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_triton_core.testing.kernels import kernel_device
+from rl_triton_core.testing.tolerance import assert_within_rule
+
+# Where episodes end, as `Draw.flags` draws them.
+BOUNDARIES = ("none", "all", "first", "last", "random")
+
+
+class Draw:
+    """Draws the tensors of one call of (environments, steps), on the CPU; the same ones for the same shape and seed."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype = torch.float32, seed: int | None = None) -> None:
+        self.shape, self.dtype = shape, dtype
+        self.generator = torch.Generator().manual_seed(shape[0] * 7919 + shape[-1] if seed is None else seed)
+
+    def numbers(self, shape: tuple[int, ...] | None = None) -> Tensor:
+        """Normally distributed; one per step unless a shape is given."""
+        drawn = torch.randn(self.shape if shape is None else shape, generator=self.generator, dtype=torch.float64)
+        return drawn.to(self.dtype)
+
+    def flags(self, boundaries: str, density: float = 0.1) -> Tensor:
+        """Flags as one of BOUNDARIES."""
+        flags = torch.zeros(self.shape, dtype=torch.bool)
+        if boundaries == "all":
+            flags[:] = True
+        elif boundaries in ("first", "last"):
+            flags[:, 0 if boundaries == "first" else -1] = True
+        elif boundaries == "random":
+            flags = torch.rand(self.shape, generator=self.generator) < density
+        return flags
+
+
+def time_first(x: Any) -> Any:
+    """A per-step tensor with its first two axes exchanged in memory; anything else as it is."""
+    return x.transpose(0, 1).contiguous() if isinstance(x, Tensor) and x.dim() >= 2 else x
+
+
+def on_kernel_device(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments with their tensors where kernels run."""
+    return {name: x.to(kernel_device()) if isinstance(x, Tensor) else x for name, x in arguments.items()}
+
+
+def assert_obeys_rule(
+    function: Callable[..., Any],
+    oracle: Callable[..., Any],
+    arguments: dict[str, Any],
+    dtype: torch.dtype = torch.float32,
+) -> None:
+    """Fail unless a call obeys the rule environment-major and time-major, and leaves its inputs as they were.
+
+    Args:
+        function: the public function; its outputs are laid out like its first argument.
+        oracle: the reference of the same signature, with a `dtype` to compute in.
+        arguments: named, on the CPU, environment-major; the first is the one whose layout the outputs have.
+        dtype: what the outputs must have.
+    """
+    expected = as_tuple(oracle(**arguments))
+    loop = as_tuple(oracle(**arguments, dtype=torch.float32))
+    leader = next(iter(arguments))
+    for time_dim in (1, 0):
+        laid_out = arguments if time_dim == 1 else {name: time_first(x) for name, x in arguments.items()}
+        given = on_kernel_device(laid_out)
+        before = {name: x.clone() for name, x in given.items() if isinstance(x, Tensor)}
+        outputs = as_tuple(function(**given, time_dim=time_dim))
+        assert len(outputs) == len(expected)
+        for output, reference, loop32 in zip(outputs, expected, loop, strict=True):
+            assert output.stride() == given[leader].stride()
+            assert_within_rule(output if time_dim == 1 else output.transpose(0, 1), reference, loop32, dtype)
+        for name, x in before.items():
+            torch.testing.assert_close(given[name], x, rtol=0, atol=0, equal_nan=True)
+
+
+def as_tuple(outputs: Any) -> tuple[Tensor, ...]:
+    """One output or several, as several."""
+    return outputs if isinstance(outputs, tuple) else (outputs,)
