@@ -1,7 +1,6 @@
 """What is measured: an algorithm's entry, the shapes of its calls, and what each figure has to reach.
 
-An algorithm is one module of this folder, named as on the command line, with an `ENTRY`. All that is measured of it
-follows from that entry.
+An algorithm is one module of `algorithms`, with an `ENTRY`. All that is measured of it follows from that entry.
 """
 
 from __future__ import annotations
@@ -9,12 +8,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-ALGORITHMS = ("gae",)
+_MODULES = {
+    path.stem.rstrip("_"): path.stem for path in sorted((Path(__file__).parent / "algorithms").glob("[a-z]*.py"))
+}
+ALGORITHMS = tuple(_MODULES)
 
 Measure = Literal["device", "full call", "amortised", "wall"]
 TIMES: tuple[Measure, ...] = get_args(Measure)
@@ -31,6 +34,7 @@ class Configuration:
     flags: torch.dtype = torch.bool
     time_major: bool = False
     truncated: bool = False
+    actions: int = 0
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -42,14 +46,15 @@ class Configuration:
 
     @property
     def inputs(self) -> str:
-        """The dtypes in words."""
+        """The dtypes, and what else there is, in words."""
         words = f"{dtype_name(self.dtype)}, {dtype_name(self.flags)} flags"
-        return f"{words}, truncations" if self.truncated else words
+        words += ", truncations" if self.truncated else ""
+        return f"{words}, {self.actions} actions" if self.actions else words
 
 
 @dataclass(frozen=True)
 class Target:
-    """A figure to measure and, in one of three ways, what it has to reach.
+    """A figure to measure and, in at most one of three ways, what it has to reach.
 
     Attributes:
         bound: microseconds on the GPU of `Algorithm.bounds_from`, milliseconds on the CPU.
@@ -98,7 +103,7 @@ class Algorithm:
 
 def load(name: str) -> Algorithm:
     """The entry of an algorithm."""
-    entry: Algorithm = importlib.import_module(f"benchmarks.{name}").ENTRY
+    entry: Algorithm = importlib.import_module(f"benchmarks.algorithms.{_MODULES[name]}").ENTRY
     return entry
 
 

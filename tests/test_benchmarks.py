@@ -52,11 +52,11 @@ def make_figure(**changes: Any) -> Figure:
 def test_targets_are_complete(algorithm: Algorithm) -> None:
     for target in (*algorithm.targets, *algorithm.cpu_targets, *algorithm.safeguards):
         ways = (target.bound, target.of_add, target.of_copy)
-        assert sum(way is not None for way in ways) == 1
+        assert sum(way is not None for way in ways) <= 1
         assert target.measure in TIMES
     assert all(target.measure == "wall" for target in algorithm.cpu_targets)
     assert all(target.measure != "wall" for target in (*algorithm.targets, *algorithm.safeguards))
-    assert all(target.bound is None for target in algorithm.safeguards)
+    assert all(target.of_add is not None or target.of_copy is not None for target in algorithm.safeguards)
     for several in (algorithm.targets, algorithm.cpu_targets):
         assert any(target.quick for target in several)
         assert len({(target.configuration, target.measure) for target in several}) == len(several)

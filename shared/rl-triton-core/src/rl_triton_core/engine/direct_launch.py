@@ -37,7 +37,7 @@ class DirectLaunch:
         compiled: list[tuple[Any, tuple[int, int], tuple[Any, ...]]],
         tensors: Sequence[Tensor],
         layout_arguments: tuple[Any, ...],
-        summaries: Callable[[], tuple[Tensor, Tensor] | None],
+        summaries: Callable[[], tuple[Tensor, Tensor]] | None,
         device_index: int,
     ) -> DirectLaunch | None:
         """Prepare kernels that an ordinary launch has just compiled, each with its grid and its trailing arguments.
@@ -47,62 +47,62 @@ class DirectLaunch:
         """
         if not launcher_is_known() or any(tensor.data_ptr() & 15 for tensor in tensors):
             return None
-        launches = [(*_launcher(kernel, grid), tail) for kernel, grid, tail in compiled]
+        launches = [
+            (run, grid, handles, tail) for kernel, grid, tail in compiled for run, handles in [_launcher(kernel)]
+        ]
         launch = _launch_function(launches, layout_arguments, summaries, device_index)
         return cls(launch, [kernel for kernel, _, _ in compiled])
 
 
 def _launch_function(
-    launches: list[tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]],
+    launches: list[tuple[Callable[..., Any], tuple[int, int], tuple[Any, ...], tuple[Any, ...]]],
     layout_arguments: tuple[Any, ...],
-    summaries: Callable[[], tuple[Tensor, Tensor] | None],
+    summaries: Callable[[], tuple[Tensor, Tensor]] | None,
     device_index: int,
 ) -> Callable[[Sequence[Tensor], tuple[Any, ...], float], bool]:
     """A closure, since this is the hot path: local names cost less than attributes."""
     outer_strides, inner_strides, inner_sizes, time_strides = layout_arguments
-    data_ptr, current_device = Tensor.data_ptr, torch._C._cuda_getDevice
-    current_stream, runtime = torch._C._cuda_getCurrentRawStream, _runtime_knobs()
+    current_device, current_stream = torch._C._cuda_getDevice, torch._C._cuda_getCurrentRawStream
+    reduce, either, runtime = functools.reduce, operator.or_, _runtime_knobs()
+    enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
+    enter_calls, leave_calls = _calls_of(enter), _calls_of(leave)
 
-    def fits(pointers: tuple[int, ...]) -> bool:
-        if functools.reduce(operator.or_, pointers) & 15 or current_device() != device_index:
+    def launch(tensors: Sequence[Tensor], scalars: tuple[Any, ...], log2_decay: float) -> bool:
+        pointers = tuple([tensor.data_ptr() for tensor in tensors])
+        if (
+            reduce(either, pointers) & 15
+            or current_device() != device_index
+            or enter_calls
+            or leave_calls
+            or runtime.launch_enter_hook is not enter
+            or runtime.launch_exit_hook is not leave
+        ):
             return False
-        return not (_hooked(runtime.launch_enter_hook) or _hooked(runtime.launch_exit_hook))
-
-    def launch_chunks(tensors: Sequence[Tensor], scalars: tuple[Any, ...], log2_decay: float) -> bool:
-        pointers = tuple(map(data_ptr, tensors))
-        if not fits(pointers):
-            return False
-        scratch = summaries()
-        addresses = None if scratch is None else tuple(map(data_ptr, scratch))
+        addresses = None
+        if summaries is not None:
+            scratch = summaries()
+            addresses = tuple([part.data_ptr() for part in scratch])
         stream = current_stream(device_index)
-        for run, grid, handles, tail in launches:
-            run(*grid, stream, *handles, pointers, *layout_arguments, addresses, scalars, log2_decay, *tail)
+        for run, (grid_x, grid_y), handles, tail in launches:
+            run(
+                grid_x, grid_y, 1, stream, *handles, pointers, outer_strides, inner_strides,
+                inner_sizes, time_strides, addresses, scalars, log2_decay, *tail,
+            )  # fmt: skip
         return True
 
-    if len(launches) > 1:
-        return launch_chunks
-    run, (grid_x, grid_y, grid_z), handles, tail = launches[0]
-
-    def launch_once(tensors: Sequence[Tensor], scalars: tuple[Any, ...], log2_decay: float) -> bool:
-        pointers = tuple(map(data_ptr, tensors))
-        if not fits(pointers):
-            return False
-        run(
-            grid_x, grid_y, grid_z, current_stream(device_index), *handles, pointers, outer_strides, inner_strides,
-            inner_sizes, time_strides, None, scalars, log2_decay, *tail,
-        )  # fmt: skip
-        return True
-
-    return launch_once
+    return launch
 
 
-def _hooked(hook: Any) -> bool:
-    """Whether somebody (a profiler) hangs on a launch hook; it is a chain of calls, or one call or None."""
-    return bool(hook.calls) if hasattr(hook, "calls") else hook is not None
+def _calls_of(hook: Any) -> Any:
+    """Who hangs on a launch hook (a profiler): something that is empty for as long as nobody does.
+
+    A hook is a chain of calls; older ones are one call or None.
+    """
+    return hook.calls if hasattr(hook, "calls") else () if hook is None else (hook,)
 
 
-def _launcher(kernel: Any, grid: tuple[int, int]) -> tuple[Callable[..., Any], tuple[int, int, int], tuple[Any, ...]]:
-    """What to call, its grid, and the arguments between the stream and the kernel's own.
+def _launcher(kernel: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """What to call, and the arguments between the stream and the kernel's own.
 
     `run` comes first: reading it loads the binary and fills `function`. Triton 3.6 wraps its C launcher in a method
     that only allocates scratch memory; a kernel that needs none goes past it.
@@ -111,9 +111,8 @@ def _launcher(kernel: Any, grid: tuple[int, int]) -> tuple[Callable[..., Any], t
     wrapped = _triton_version() == (3, 6) and hasattr(run, "launch")
     if wrapped and run.global_scratch_size == 0 and run.profile_scratch_size == 0:
         flags = (run.launch_cooperative_grid, run.launch_pdl)
-        handles = (kernel.function, *flags, None, None, kernel.packed_metadata, None, None, None)
-        return run.launch, (*grid, 1), handles
-    return run, (*grid, 1), (kernel.function, kernel.packed_metadata, None, None, None)
+        return run.launch, (kernel.function, *flags, None, None, kernel.packed_metadata, None, None, None)
+    return run, (kernel.function, kernel.packed_metadata, None, None, None)
 
 
 def make_shortcut(call: Any, arguments: Sequence[Any], time_dim: int) -> Callable[[Any, Any], Any] | None:
@@ -131,32 +130,42 @@ def make_shortcut(call: Any, arguments: Sequence[Any], time_dim: int) -> Callabl
         )
     except (AttributeError, TypeError):
         return None
-    fit, tensors_of, numbers_of, kinds = guards.check, call.tensors_of, call.numbers_of, tuple(map(type, arguments))
-    function_modes, empty_like = torch._C._len_torch_function_stack, torch.empty_like
-    numbers, new_outputs, launch, one_like_first = (
-        call.numbers,
-        call.new_outputs,
-        call.direct.launch,
-        call.one_like_first,
-    )
+    fit, tensors_of, numbers_of, numbers = guards.check, call.tensors_of, call.numbers_of, call.numbers
+    others_of = picker([place for place, value in enumerate(arguments) if not isinstance(value, Tensor)])
+    kinds = tuple(map(type, others_of(arguments)))
+    function_modes, launch = torch._C._len_torch_function_stack, call.direct.launch
+    allocate, current_device = _allocation(call)
+    shape, stride, dtype = tuple(call.output_shape), tuple(call.output_stride), call.dtype
+    device_index, outputs_wanted = call.device_index, range(call.algorithm.outputs)
 
     def shortcut(given: Any, given_time_dim: Any) -> Any:
-        if given_time_dim is not time_dim or tuple(map(type, given)) != kinds:
+        if given_time_dim is not time_dim or tuple(map(type, others_of(given))) != kinds:
             return None
         tensors = tensors_of(given)
-        if not fit(*tensors) or function_modes() or forward_ad._current_level >= 0:
+        if not fit(*tensors) or function_modes() or forward_ad._current_level >= 0 or current_device() != device_index:
             return None
         known = call.last_numbers
         if known[0] != numbers_of(given):
             known = numbers(given)
             if known is None:
                 return None
-        outputs = (empty_like(tensors[0]),) if one_like_first else new_outputs(given)
+        outputs = tuple([allocate(shape, stride, dtype) for _ in outputs_wanted])
         if launch((*tensors, *outputs), known[1], known[2]):
             return outputs
         return call(given)
 
     return shortcut
+
+
+def _allocation(call: Any) -> tuple[Callable[..., Tensor], Callable[[], int]]:
+    """How to make an unwritten tensor of (shape, stride, dtype) on the current device, and which one that is.
+
+    PyTorch has a way past the dispatcher, where it lets us.
+    """
+    past_dispatcher = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
+    if call.device.type != "cuda":
+        return (lambda shape, stride, dtype: call.new_output()), (lambda: int(call.device_index))
+    return past_dispatcher or (lambda shape, stride, dtype: call.new_output()), torch._C._cuda_getDevice
 
 
 def picker(places: list[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:

@@ -82,8 +82,6 @@ class KernelCall:
             self.output_stride = torch.empty(self.output_shape, device="meta").stride()
             output_strides = layout.fold_batch(self.output_shape, self.output_stride, dim)
             assert output_strides is not None
-        self.output_like_first = self.output_stride == first.stride() and self.dtype == first.dtype
-        self.one_like_first = self.output_like_first and algorithm.outputs == 1
         step_strides = [s for s in (*strides, output_strides) if s is not None]
         self.contiguous = _time_is_contiguous(step_strides, self.steps)
         self.unit = _unit(self.steps, step_strides) if self.contiguous else 1
@@ -179,7 +177,7 @@ class KernelCall:
         numbers = self.numbers(arguments)
         if numbers is None:
             return None
-        outputs = self.new_outputs(arguments)
+        outputs = tuple([self.new_output() for _ in range(self.algorithm.outputs)])
         if self.is_empty:
             return outputs
         first = arguments[0]
@@ -202,11 +200,9 @@ class KernelCall:
             self.last_numbers = last = (numbers, *self._scalars(arguments, numbers))
         return last
 
-    def new_outputs(self, arguments: Sequence[Any]) -> tuple[Tensor, ...]:
-        """Unwritten outputs, laid out like the first argument."""
-        if self.output_like_first:
-            return tuple([torch.empty_like(arguments[0]) for _ in range(self.algorithm.outputs)])
-        return tuple([self._empty() for _ in range(self.algorithm.outputs)])
+    def new_output(self) -> Tensor:
+        """An unwritten output, laid out like the first argument."""
+        return torch.empty_strided(self.output_shape, self.output_stride, dtype=self.dtype, device=self.device)
 
     def _scalars(self, arguments: Sequence[Any], numbers: tuple[float, ...]) -> tuple[tuple[Any, ...], float]:
         """The numbers as the kernel takes them, and the logarithm of the one decay, if there is one.
@@ -226,9 +222,6 @@ class KernelCall:
         assert self.algorithm.uniform_decay is not None
         return scalars, log2_of(self.algorithm.uniform_decay(numbers))
 
-    def _empty(self) -> Tensor:
-        return torch.empty_strided(self.output_shape, self.output_stride, dtype=self.dtype, device=self.device)
-
     def _copied(self, arguments: Sequence[Any]) -> list[Any]:
         """The arguments with copies of those that the kernel cannot walk in place."""
         steps = len(self.algorithm.fields)
@@ -240,10 +233,8 @@ class KernelCall:
             for i, (field, value) in enumerate(zip(described, arguments, strict=True))
         ]
 
-    def summaries(self) -> tuple[Tensor, Tensor] | None:
-        """Scratch for every chunk's map (A, B), if rows are split into chunks."""
-        if not self.plan.chunks:
-            return None
+    def summaries(self) -> tuple[Tensor, Tensor]:
+        """Scratch for the map (A, B) of every chunk."""
         count = self.plan.chunks * self.rows
         number = torch.float64 if self.double else torch.float32
         return (
@@ -260,16 +251,17 @@ class KernelCall:
     def _ordinary(self, tensors: tuple[Tensor, ...], scalars: tuple[Any, ...], log2_decay: float) -> None:
         """Launch through Triton, and keep what a direct launch needs if this one fits one."""
         compiled: list[tuple[Any, tuple[int, int], tuple[Any, ...]]] = []
-        summaries = self.summaries()
+        summaries = self.summaries if self.plan.chunks else None
+        scratch = None if summaries is None else summaries()
         with _on_device(self.device):
             for grid, summarise in self._launches():
                 kernel = self.kernel[grid](
-                    tensors, *self.layout_arguments, summaries, scalars, log2_decay, *self.size_arguments,
+                    tensors, *self.layout_arguments, scratch, scalars, log2_decay, *self.size_arguments,
                     **self.constants, SUMMARISE=summarise, num_warps=self.plan.warps, enable_fp_fusion=True,
                 )  # fmt: skip
                 compiled.append((kernel, grid, (*self.size_arguments, *self.constants.values(), summarise)))
         if self.direct is None and DIRECT_LAUNCH and not INTERPRETER:
-            self.direct = DirectLaunch.of(compiled, tensors, self.layout_arguments, self.summaries, self.device_index)
+            self.direct = DirectLaunch.of(compiled, tensors, self.layout_arguments, summaries, self.device_index)
 
 
 class _Slots:

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from benchmarks.oracle import scan_by_doubling
 from benchmarks.registry import Algorithm, Arguments, Configuration, Target, bytes_once
-
-GAMMA, LAMBDA = 0.99, 0.95
-EPISODE_ENDS = 0.02
+from benchmarks.rollouts import GAMMA, LAMBDA, Rollout
+from benchmarks.shapes import BFLOAT16, BOOL_FLAGS, FLOAT_FLAGS, TIME_MAJOR, calls, device
 
 
 def function() -> Callable[..., Any]:
@@ -28,27 +27,18 @@ def reference() -> Callable[..., Any]:
 
 
 def make_arguments(configuration: Configuration, device: torch.device) -> Arguments:
-    """Random rollouts whose rows have a boundary every fifty steps."""
-    shape, dtype = configuration.shape, configuration.dtype
-    generator = torch.Generator(device).manual_seed(0)
-
-    def normal(*size: int) -> Tensor:
-        return torch.randn(size, generator=generator, device=device).to(dtype)
-
-    def flags() -> Tensor:
-        return (torch.rand(shape, generator=generator, device=device) < EPISODE_ENDS).to(configuration.flags)
-
+    rollout = Rollout(configuration, device)
     arguments: Arguments = {
-        "rewards": normal(*shape),
-        "values": normal(*shape),
-        "terminateds": flags(),
+        "rewards": rollout.normal(),
+        "values": rollout.normal(),
+        "terminateds": rollout.flags(),
         "gamma": GAMMA,
         "lambda_": LAMBDA,
-        "time_dim": 0 if configuration.time_major else 1,
+        "time_dim": rollout.time_dim,
     }
     if configuration.truncated:
-        return {**arguments, "truncateds": flags(), "bootstrap_values": normal(*shape)}
-    return {**arguments, "last_value": normal(configuration.rows)}
+        return {**arguments, "truncateds": rollout.flags(), "bootstrap_values": rollout.normal()}
+    return {**arguments, "last_value": rollout.per_row()}
 
 
 def vectorised(arguments: Arguments) -> Tensor:
@@ -69,24 +59,6 @@ def vectorised(arguments: Arguments) -> Tensor:
     u = rewards - values + gamma * torch.where(terminated, 0.0, continuation)
     w = torch.where(ended, 0.0, torch.full_like(u, gamma * lambda_))
     return scan_by_doubling(u, w, dim)
-
-
-FLOAT_FLAGS: dict[str, Any] = {"flags": torch.float32}
-BOOL_FLAGS: dict[str, Any] = {"flags": torch.bool}
-BFLOAT16: dict[str, Any] = {"dtype": torch.bfloat16, "flags": torch.bool}
-TIME_MAJOR: dict[str, Any] = {"time_major": True}
-
-
-def device(rows: int, steps: int, inputs: dict[str, Any], bound: float, *, quick: bool = False) -> Target:
-    return Target(Configuration(rows, steps, **inputs), "device", bound=bound, quick=quick)
-
-
-def calls(rows: int, steps: int, inputs: dict[str, Any], full: float, *, quick: bool = False) -> tuple[Target, Target]:
-    configuration = Configuration(rows, steps, **inputs)
-    return (
-        Target(configuration, "full call", of_add=full, quick=quick),
-        Target(configuration, "amortised", of_add=1.5, quick=quick),
-    )
 
 
 TARGETS = (
