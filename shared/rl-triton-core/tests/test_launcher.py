@@ -164,6 +164,29 @@ def test_what_may_want_a_gradient_has_no_shortcut() -> None:
         assert make_shortcut(prepared(given), given, 1) is None
 
 
+def test_calls_that_take_turns_keep_their_shortcuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    def counted(call: KernelCall, given: tuple[Any, ...], time_dim: int) -> Any:
+        made.append(call)
+        return make_shortcut(call, given, time_dim)
+
+    monkeypatch.setattr(dispatch, "make_shortcut", counted)
+    algorithm = dataclasses.replace(api._FORWARD, shortcut={})
+    given = arguments()
+    calls = [prepared(given), prepared(given)]
+    for call in calls:
+        call.direct = Recorded()  # type: ignore[assignment]
+    for _ in range(3):
+        for call in calls:
+            dispatch._remember(algorithm, call, given, 1)
+            assert algorithm.shortcut["last"] is call.shortcut
+    assert made == calls
+    # Asked again right after it was asked: it refused what the key found, so it is made anew.
+    dispatch._remember(algorithm, calls[1], given, 1)
+    assert made == [*calls, calls[1]]
+
+
 def test_the_key_has_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "is_watched", lambda: False)
 

@@ -76,8 +76,12 @@ def run(algorithm: Algorithm, fields: Sequence[Any], row_fields: Sequence[Any], 
 
 def _remember(algorithm: Algorithm, call: KernelCall, arguments: tuple[Any, ...], time_dim: int) -> None:
     """Let the next call ask this one first."""
-    if call.direct is not None and not call.is_empty and not call.needs_copy:
-        algorithm.shortcut["last"] = make_shortcut(call, arguments, time_dim)
+    if call.direct is None or call.is_empty or call.needs_copy:
+        return
+    if call.shortcut is None or algorithm.shortcut.get("last") is call.shortcut:
+        # None yet, or one that has just refused these arguments, made in another mode of PyTorch.
+        call.shortcut = make_shortcut(call, arguments, time_dim)
+    algorithm.shortcut["last"] = call.shortcut
 
 
 def _key(algorithm: Algorithm, arguments: tuple[Any, ...], time_dim: Any) -> Any:

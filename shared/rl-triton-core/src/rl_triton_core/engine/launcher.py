@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -102,6 +102,7 @@ class KernelCall:
             self.unit = 1
         self._make_arguments(strides, row_strides, output_strides, wide)
         self.direct: DirectLaunch | None = None
+        self.shortcut: Callable[[Any, Any], Any] | None = None
         # Read and replaced as one object, since threads share a call.
         self.last_numbers: tuple[tuple[float, ...], tuple[Any, ...], float] | None = None
 
