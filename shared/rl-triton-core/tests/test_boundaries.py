@@ -80,7 +80,8 @@ def test_what_a_step_continues_with(
 
     values = laid_out(VALUES)
     assert values is not None
-    continuation = torch.zeros_like(values)
+    # The parts cover every column, those that continue with 0 included.
+    continuation = torch.full_like(values, -1.0)
     names = ("bootstrap_values", "last_value", "next_values")
     flags = (laid_out(TERMINATEDS), laid_out(truncateds))
     for part, x in continuations(values, *flags, *(laid_out(given.get(name)) for name in names), dim):  # type: ignore[arg-type]

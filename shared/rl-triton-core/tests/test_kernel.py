@@ -18,13 +18,14 @@ import pytest
 import torch
 from rl_triton_core import api, reference, segmented_scan
 from rl_triton_core.engine import dispatch, launcher, plan
-from rl_triton_core.engine.algorithm import FRACTION, Field
+from rl_triton_core.engine.algorithm import FRACTION, Field, Tile
 from rl_triton_core.engine.environment import INTERPRETER
 from rl_triton_core.engine.plan import Plan
 from rl_triton_core.testing.tolerance import assert_within_rule
 from torch import Tensor
 
 triton = pytest.importorskip("triton")
+tl = pytest.importorskip("triton.language")
 
 STEPS = (1, 2, 7, 8, 9, 31, 64) if INTERPRETER else (1, 2, 7, 8, 9, 31, 63, 64, 65, 1000, 2048, 4097)
 ROWS = (1, 33) if INTERPRETER else (1, 3, 33, 127, 4096)
@@ -219,8 +220,8 @@ def test_against_the_oracle(
 
 
 @both_directions
-@pytest.mark.parametrize("rows", [4, 16, 24])
-@pytest.mark.parametrize("steps", [10, 12, 30] if INTERPRETER else [9, 10, 12, 30, 63])
+@pytest.mark.parametrize("rows", [3, 16] if INTERPRETER else [3, 4, 16, 24, 127])
+@pytest.mark.parametrize("steps", [9, 10, 12, 30] if INTERPRETER else [9, 10, 12, 30, 63, 129, 501, 767, 1001, 4091])
 def test_rows_that_share_groups(device: str, guarded: list[Tensor], rows: int, steps: int, reverse: bool) -> None:
     """Rows behind one another without a gap, of lengths that are no multiple of a group."""
     references = expected(steps, reverse)
@@ -306,6 +307,18 @@ def chunked(rows: int, steps: int, lanes: int, columns: int, tiles: int = 1) -> 
     return Plan(8, lanes, columns, 1, tiles, chunks, 4, False, 1, plan._ceiling(rows, columns))
 
 
+def dense(rows: int, steps: int, lanes: int, columns: int) -> Plan:
+    return plan._dense_rows(rows, steps, plan.Bucket(lanes, columns, 1))
+
+
+def dense_walked(rows: int, steps: int, lanes: int, columns: int) -> Plan:
+    return walked(rows, steps, lanes, columns)._replace(dense=True)
+
+
+def dense_chunked(rows: int, steps: int, lanes: int, columns: int, tiles: int = 1) -> Plan:
+    return chunked(rows, plan._touched(steps), lanes, columns, tiles)._replace(dense=True)
+
+
 STRATEGIES = (whole_rows, walked, chunked, functools.partial(chunked, tiles=2))
 
 
@@ -330,6 +343,35 @@ def test_strategies(
         monkeypatch.setattr(launcher, "make_plan", forced)
         arguments = {name: x[..., :6].contiguous() for name, x in problem(steps).items()}
         check(device, arguments, oracle(arguments, reverse), reverse, layout)
+
+
+DENSE_STRATEGIES = (dense, dense_walked, dense_chunked, functools.partial(dense_chunked, tiles=2))
+
+
+@pytest.mark.skipif(not INTERPRETER, reason="a GPU gets these plans from problems of their size")
+@pytest.mark.parametrize("strategy", DENSE_STRATEGIES, ids=["whole rows", "walked", "chunked", "chunks of two tiles"])
+@both_directions
+# Programs that end inside groups or (12, whole rows) never do; a tensor that does, and one that does not.
+@pytest.mark.parametrize(("rows", "steps"), [(5, 12), (5, 29), (8, 27), (1, 43)])
+def test_dense_strategies(
+    monkeypatch: pytest.MonkeyPatch,
+    device: str,
+    guarded: list[Tensor],
+    rows: int,
+    steps: int,
+    reverse: bool,
+    strategy: Callable[..., Plan],
+) -> None:
+    lanes = 8 if strategy is dense else 2
+    monkeypatch.setattr(launcher, "make_plan", lambda rows, steps, **_: strategy(rows, steps, lanes, 1))
+    # Once with the offsets of a tensor of more than 2**31 elements.
+    monkeypatch.setattr(launcher, "_INT32_ELEMENTS", 0 if rows == 8 else 2**31)
+    arguments = {name: x[..., :rows].contiguous() for name, x in problem(steps).items()}
+    # Of no concern to the rows around them.
+    arguments["inputs"][0, 1::4] = NAN
+    arguments["inputs"][-1, 2::4] = INF
+    arguments["decays"][-1 if reverse else 0, 3::4] = NAN
+    check(device, arguments, oracle(arguments, reverse), reverse, batch_first)
 
 
 # Containment: what a reset hides may be anything.
@@ -459,6 +501,84 @@ def test_one_decay_for_all_steps(device: str, guarded: list[Tensor], dtype: torc
                 )
 
 
+# More than one output, which no public function of this package has.
+
+
+@triton.jit
+def emit_state_and_its_neighbour(step, neighbour, at_open_end, row_values, state, neighbour_state, numbers):  # type: ignore[no-untyped-def]
+    return state[0], tl.where(at_open_end, 0.0, neighbour_state[0])
+
+
+def two_outputs(reverse: bool) -> Any:
+    scan = api._BACKWARD if reverse else api._FORWARD
+
+    def load_tile() -> Tile:
+        return Tile(scan.load_tile().coefficients, emit_state_and_its_neighbour)
+
+    return dataclasses.replace(scan, name="two_outputs", outputs=2, load_tile=load_tile, shortcut={})
+
+
+def check_two_outputs(device: str, arguments: dict[str, Any], reverse: bool, dtype: torch.dtype) -> None:
+    """Both outputs in two layouts, called twice: the second time may take a shorter way."""
+    truth, loop = oracle(arguments, reverse)
+    shifted = []
+    for y in (truth, loop):
+        neighbour = y.roll(-1 if reverse else 1, 0)
+        neighbour[-1 if reverse else 0] = 0.0
+        shifted.append(neighbour)
+    for layout in (time_first, batch_first):
+        given, dim = laid_out(arguments, layout)
+        given = on(device, given)
+        fields = tuple(given.get(name) for name in ("inputs", "decays", "resets"))
+        algorithm = two_outputs(reverse)
+        for _ in range(1 if INTERPRETER else 2):
+            outputs = dispatch.run(algorithm, fields, (given.get("initial"),), dim)
+            for output, references in zip(outputs, ((truth, loop), shifted), strict=True):
+                assert_within_rule(steps_first(output, dim), *references, dtype, time_dim=0)
+                assert output.stride() == given["inputs"].clone().stride()
+
+
+@both_directions
+@pytest.mark.parametrize("dtype", [torch.float32, *([] if INTERPRETER else [torch.float16, torch.float64])], ids=str)
+@pytest.mark.parametrize("steps", [9] if INTERPRETER else [7, 63, 64, 1000, 8192])
+def test_two_outputs(device: str, guarded: list[Tensor], steps: int, dtype: torch.dtype, reverse: bool) -> None:
+    arguments = {name: x[..., :4] for name, x in problem(steps).items()}
+    for name in ("inputs", "decays", "initial"):
+        arguments[name] = arguments[name].to(dtype)
+    check_two_outputs(device, arguments, reverse, dtype)
+
+
+@pytest.mark.skipif(not INTERPRETER, reason="a GPU gets these plans from problems of their size")
+@pytest.mark.parametrize("strategy", [walked, chunked], ids=["walked", "chunked"])
+@both_directions
+def test_two_outputs_of_long_rows(
+    monkeypatch: pytest.MonkeyPatch, device: str, guarded: list[Tensor], strategy: Callable[..., Plan], reverse: bool
+) -> None:
+    def forced(rows: int, steps: int, *, contiguous: bool, **_: Any) -> Plan:
+        return strategy(rows, steps, 2, 1 if contiguous else 4)
+
+    monkeypatch.setattr(launcher, "make_plan", forced)
+    check_two_outputs(device, {name: x[..., :4] for name, x in problem(31).items()}, reverse, torch.float32)
+
+
+def test_two_outputs_of_other_layouts(device: str) -> None:
+    """Batch axes that do not fold, integer inputs (which the outputs cannot be like), and nothing at all."""
+    torch.manual_seed(0)
+    three_batch_axes = torch.rand(2, 3, 9, 2).permute(3, 2, 1, 0)
+    for inputs in (three_batch_axes, torch.arange(36).view(4, 9), torch.rand(4, 1).expand(4, 9)):
+        x, decays = inputs.to(device), torch.full(inputs.shape, 0.5, device=device)
+        first, second = dispatch.run(two_outputs(False), (x, decays, None), (None,), 1)
+        expected_y = segmented_scan(x, decays)
+        torch.testing.assert_close(first, expected_y, rtol=0, atol=0)
+        # A state that comes from another lane is rounded otherwise than that lane's own.
+        torch.testing.assert_close(second[:, 1:], expected_y[:, :-1])
+        assert second[:, 0].count_nonzero() == 0
+        assert first.stride() == second.stride() == expected_y.stride()
+    for shape in ((0, 5), (3, 0)):
+        x = torch.empty(shape, device=device)
+        assert [y.shape for y in dispatch.run(two_outputs(True), (x, x, None), (None,), 1)] == [shape] * 2
+
+
 # The rest needs a GPU.
 
 
@@ -473,7 +593,7 @@ def random_call(rows: int, steps: int, seed: int = 0) -> dict[str, Tensor]:
 
 
 # Whole rows, rows that share groups, walked and chunked ones.
-GPU_SHAPES = ((127, 64), (64, 63), (2000, 8192), (2, 65536))
+GPU_SHAPES = ((127, 64), (61, 63), (2000, 8192), (2, 65536), (2001, 8191), (3, 65537))
 
 
 def counted_launches(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
@@ -694,8 +814,9 @@ def test_memory_is_the_output_and_little_more() -> None:
 @pytest.mark.slow
 @both_directions
 @pytest.mark.parametrize("layout", ["batch first", "time first"])
-def test_more_than_two_to_the_31_elements(layout: str, reverse: bool) -> None:
-    rows, steps = 2**21 + 3, 1032
+@pytest.mark.parametrize("steps", [1032, 1037])
+def test_more_than_two_to_the_31_elements(layout: str, steps: int, reverse: bool) -> None:
+    rows = 2**21 + 3
     shape, dim = ((rows, steps), 1) if layout == "batch first" else ((steps, rows), 0)
     inputs = torch.ones(shape, dtype=torch.bfloat16, device="cuda")
     decays = torch.full((1, 1), 0.5, dtype=torch.bfloat16, device="cuda").expand(shape)

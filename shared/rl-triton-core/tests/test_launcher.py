@@ -55,7 +55,11 @@ def test_three_floats_carry_a_double(number: float) -> None:
     parts = float32_parts(number)
     assert sum(parts[::-1]) == number
     assert all(float(torch.tensor(part, dtype=torch.float32)) == part for part in parts)
-    assert float32_parts(math.inf) == (math.inf, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("number", [math.inf, 1e39, 1.7e308])
+def test_what_float32_cannot_hold_is_infinite(number: float) -> None:
+    assert float32_parts(number) == (math.inf, 0.0, 0.0)
 
 
 def test_the_logarithm_of_no_decay_is_finite() -> None:
@@ -89,6 +93,19 @@ def a_shortcut() -> tuple[Callable[[Any, Any], Any], Recorded]:
 def test_a_shortcut_takes_what_is_alike() -> None:
     shortcut, recorded = a_shortcut()
     assert shortcut(arguments(), 1) is not None
+    assert recorded.launches == 1
+
+
+def test_a_shortcut_makes_every_output() -> None:
+    given, recorded = arguments(), Recorded()
+    call = KernelCall(dataclasses.replace(api._FORWARD, outputs=2, shortcut={}), given[:3], given[3:], 1)
+    call.direct = recorded  # type: ignore[assignment]
+    assert call.numbers(given) is not None
+    shortcut = make_shortcut(call, given, 1)
+    assert shortcut is not None
+    first, second = shortcut(arguments(), 1)
+    assert first.shape == second.shape == (4, 16)
+    assert first.data_ptr() != second.data_ptr()
     assert recorded.launches == 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ def layouts(rows: int, steps: int) -> list[dict[str, Any]]:
     found = [{"contiguous": False, "unit": 1, "dense": False}]
     if steps >= plan.SHORT_ROW:
         found += [{"contiguous": True, "unit": unit, "dense": False} for unit in units]
-        found += [{"contiguous": True, "unit": units[0], "dense": True}] if rows > 1 else []
+        found += [{"contiguous": True, "unit": units[0], "dense": True}]
     return found
 
 
@@ -41,17 +42,19 @@ def visits(found: Plan, rows: int, steps: int) -> torch.Tensor:
     """How often each (row, step) is visited by the programs and lanes of a plan."""
     count = torch.zeros(rows * steps, dtype=torch.long)
     column, offset = torch.arange(found.columns), torch.arange(found.steps)
-    groups = ceiling(steps, found.steps)
+    whole_rows = found.tiles == 1 and not found.chunks
     for program in range(found.programs):
+        groups = ceiling(steps, found.steps)
         if found.dense:
-            step = torch.arange(found.lanes * found.steps)
-            tile = found.rows_per_tile * steps
-            index = program * tile + step[step < tile]
-            count += torch.bincount(index[index < rows * steps], minlength=rows * steps)
-            continue
-        whole_rows = found.tiles == 1 and not found.chunks
+            begin = program * found.rows_per_tile * steps
+            end = min(begin + found.rows_per_tile * steps, rows * steps)
+            groups = ceiling(end, found.steps) - begin // found.steps
         walked = found.lanes if whole_rows else (found.tiles or ceiling(groups, found.lanes)) * found.lanes
         position = torch.arange(walked * max(found.chunks, 1))
+        if found.dense:
+            index = (begin // found.steps + position[position < groups])[:, None] * found.steps + offset
+            count += torch.bincount(index[(index >= begin) & (index < end)], minlength=rows * steps)
+            continue
         slot, group = (position // groups, position % groups) if whole_rows else (position * 0, position)
         row = ((program * found.rows_per_tile + slot) * found.columns)[:, None, None] + column[:, None]
         step = (group * found.steps)[:, None, None] + offset
@@ -72,12 +75,16 @@ def test_programs_and_chunks_cover_whatever_is_large() -> None:
         found = make_plan(rows, steps, **layout, device=H200)
         per_program = found.rows_per_tile * found.columns
         assert (found.programs - 1) * per_program < rows <= found.programs * per_program, (rows, steps, layout, found)
+        # A dense row may begin inside a group, as late as its length allows.
+        before = 8 - math.gcd(found.rows_per_tile * steps, 8) if found.dense else 0
         if found.chunks:
             per_chunk = found.tiles * found.lanes * found.steps
-            assert (found.chunks - 1) * per_chunk < steps <= found.chunks * per_chunk, (rows, steps, layout, found)
+            walked = before + steps
+            assert (found.chunks - 1) * per_chunk < walked <= found.chunks * per_chunk, (rows, steps, layout, found)
         elif found.dense:
-            assert found.rows_per_tile * steps <= found.lanes * found.steps
-            assert found.rows_per_tile * steps % found.steps == rows * steps % found.steps == 0
+            assert steps >= found.steps == 8
+            assert not found.tiles or before + found.rows_per_tile * steps <= found.lanes * found.steps
+            assert found.tiles or found.rows_per_tile == 1
         elif found.tiles:
             assert found.tiles == 1
             assert found.rows_per_tile * ceiling(steps, found.steps) <= found.lanes
@@ -107,8 +114,24 @@ def test_chunks_are_for_few_long_rows() -> None:
             assert steps > 512
             assert found.programs < 8 * H200.multiprocessors
             # Either there is enough to do for every multiprocessor, or chunks are as short as they get.
-            shortest = found.tiles == 1 and found.lanes * found.steps <= 1024
+            shortest = found.tiles * found.lanes * found.steps <= 1024
             assert shortest or found.programs * found.chunks >= H200.multiprocessors
+
+
+def test_dense_rows_are_walked_as_their_neighbours_are() -> None:
+    """Whatever its length, a row without gaps costs what one of a multiple of eight steps costs."""
+    for rows, steps in itertools.product(ROWS, (4105, 5001, 8999, 100_001, 2**20 + 9, 2**26 + 3)):
+        odd = make_plan(rows, steps, contiguous=True, unit=1, dense=True, device=H200)
+        even = make_plan(rows, steps + 8 - steps % 8, contiguous=True, unit=8, dense=True, device=H200)
+        assert odd.dense
+        assert odd._replace(dense=False) == even, (rows, steps)
+
+
+def test_dense_rows_fill_their_tiles() -> None:
+    for steps in (*range(9, 1360), *range(3073, 4089)):
+        if steps % 8:
+            found = make_plan(4096, steps, contiguous=True, unit=1, dense=True, device=H200)
+            assert found.rows_per_tile * steps >= 0.74 * found.lanes * found.steps, (steps, found)
 
 
 def test_lane_to_row_division_is_exact_in_float32() -> None:
@@ -121,7 +144,7 @@ def test_lane_to_row_division_is_exact_in_float32() -> None:
 
 
 @pytest.mark.parametrize("layout", ["batch first", "time first"])
-@pytest.mark.parametrize("rows", [64, 4096])
+@pytest.mark.parametrize("rows", [1, 63, 64, 2999, 4096])
 def test_few_kernels_serve_all_lengths(monkeypatch: pytest.MonkeyPatch, layout: str, rows: int) -> None:
     """At most eight kernels for any choice of lengths from 1 to 4096."""
     pytest.importorskip("triton")

@@ -60,8 +60,7 @@ def continuations(
 ) -> list[tuple[Part, Tensor]]:
     """V(s_{t+1}) after every step, 0 after a termination, in parts: a view onto the columns, and the values there.
 
-    No part covers a column that continues with 0 throughout. What a termination hides is selected away here already:
-    neither it nor its derivative gets further.
+    What a termination hides is selected away here already: neither it nor its derivative gets further.
     """
     if next_values is not None:
         return [(lambda x: x, unless(terminateds, next_values))]
@@ -80,7 +79,10 @@ def continuations(
         hidden = hidden | inside(truncateds)
     parts: list[tuple[Part, Tensor]] = [(inside, unless(hidden, following))]
     last = last_value if bootstrap_values is None else in_last_column(bootstrap_values)
-    if last is not None:
+    if last is None:
+        # Not left out: a discount of NaN makes NaN of 0 as well.
+        parts.append((in_last_column, torch.zeros_like(in_last_column(values))))
+    else:
         parts.append((in_last_column, unless(in_last_column(terminateds), last)))
     return parts
 

@@ -24,6 +24,10 @@ class Range(NamedTuple):
 FRACTION = Range(0.0, 1.0, "a number in [0, 1]")
 CLIP = Range(math.ulp(0.0), math.inf, "a positive number")
 
+# How far the kernel's own loops over fields go.
+MOST_FIELDS = 16
+MOST_ROW_FIELDS = 4
+
 
 @dataclass(frozen=True)
 class Field:
@@ -79,3 +83,11 @@ class Algorithm:
     uniform_decay: Callable[[Numbers], float] | None = None
     differentiable: bool = True
     shortcut: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for kind, fields, most in (
+            ("fields", self.fields, MOST_FIELDS),
+            ("row fields", self.row_fields, MOST_ROW_FIELDS),
+        ):
+            if len(fields) > most:
+                raise ValueError(f"{self.name}: expected at most {most} {kind}, got {len(fields)}")

@@ -6,11 +6,16 @@ group's maps into one, takes part in a *forward* scan over the lanes, finishes i
 that the scan delivered, and stores once.
 
 Rows are laid end to end over the lanes, as many whole ones as fit. Nothing comes in at the open end of a row, so a
-cut there keeps them apart, and one compiled kernel serves every row length up to STEPS * LANES. Rows that follow each
-other in memory without a gap need not even start at a group (DENSE): their loads stay whole vectors whatever their
-length. A longer row is walked tile by tile, carrying the state. Where few rows are long, each is split into chunks: a
-first launch (SUMMARISE) composes every chunk's map, and a second starts every chunk from the state that the summaries
-before it deliver. No program waits for another, so the result is the same from run to run.
+cut there keeps them apart, and one compiled kernel serves every row length up to STEPS * LANES. A longer row is walked
+tile by tile, carrying the state. Where few rows are long, each is split into chunks: a first launch (SUMMARISE)
+composes every chunk's map, and a second starts every chunk from the state that the summaries before it deliver. No
+program waits for another, so the result is the same from run to run.
+
+Rows that follow each other in memory without a gap need not start at a group (DENSE). Groups then lie at multiples of
+STEPS from the first step of the tensor, so that accesses stay whole vectors whatever the length of a row. A group in
+which one program's rows end and another's begin is computed by both, from the same loads, and each stores its own steps
+of it; whatever the state is on the other side of the cut between them, none of it comes across. Only the steps of a
+group inside which the tensor itself ends are loaded one by one.
 
     slot        where a tensor is found: (its place among the pointers, its layout's among the strides, whether that has
                 two batch axes, whether it holds flags), or None where the call lacks it
@@ -139,6 +144,37 @@ def store_steps(
 
 
 @triton.jit
+def with_last_steps(
+    value, start, time_stride, FLAG: tl.constexpr, t, last_t, n_last, NUMBER: tl.constexpr, STEPS: tl.constexpr
+):
+    """A field's groups, with the n_last steps of that group, at last_t, inside which the tensor ends.
+
+    One by one, which takes few registers, and after the whole groups of all fields, so that none of their loads waits
+    for this.
+    """
+    if n_last > 0:
+        # Not a scalar: the interpreter forgets that a scalar flag is one.
+        one_step = tl.zeros([1, 1, 1], tl.int32)
+        for j in tl.static_range(STEPS - 1):
+            step = load_field(start, time_stride, FLAG, one_step + last_t + j, one_step + j < n_last, NUMBER)
+            here = (t == last_t)[:, :, None] & (tl.arange(0, STEPS)[None, None, :] == j)
+            value = tl.where(here, step, value)
+    return value
+
+
+@triton.jit
+def store_groups(pointer, steps, t, mask, begin, end, is_shared, time_stride, STEPS: tl.constexpr):
+    """Write what lies from `begin` to `end`: whole groups, and (`is_shared`) parts of those at either end."""
+    whole = mask & (t >= begin) & (t + STEPS <= end)
+    wide_t = t[:, :, None] + tl.arange(0, STEPS)[None, None, :]
+    tl.store(pointer + wide_t * time_stride, join_steps(steps, STEPS), whole[:, :, None])
+    if is_shared:
+        part = mask & ~whole
+        for j in tl.static_range(STEPS):
+            tl.store(pointer + (t + j) * time_stride, steps[j], part & (t + j >= begin) & (t + j < end))
+
+
+@triton.jit
 def fold_group(
     coefficients,
     log2_decay,
@@ -257,7 +293,7 @@ def scan(
 
     TILES is the number of tiles in a chunk: 1 with CHUNKS == 0 means that whole rows share a tile, 0 that a program
     walks its rows to the end. CHUNKS bounds the number of chunks; 0 means that the chunk is the whole row. DENSE rows
-    have at least STEPS steps; n_groups is then the number of groups in a tile of rows_per_tile rows, else in a row.
+    have at least STEPS steps, so that a group holds at most one row's start; a program counts its groups itself then.
     `inverse_length` is the reciprocal of what a tile is divided by: steps of a row where DENSE, else groups of a row.
     """
     ROW_AXIS: tl.constexpr = 0 if VECTOR else 1
@@ -268,14 +304,16 @@ def scan(
     columns = tl.expand_dims(tl.arange(0, ROWS), TIME_AXIS)
     numbers = [number_from(scalar, NUMBER) for scalar in scalars]
     if DENSE:
-        # Offsets within a tile are small: the quotient is exact in float32.
+        # Steps, and the groups that hold them, are counted from the first step of the tensor.
         lane_group = lanes
-        local = (n_groups - 1 - lanes if REVERSE else lanes) * STEPS
-        slot = ((local.to(tl.float32) + 0.5) * inverse_length).to(tl.int32)
-        rows = tl.program_id(0).to(INDEX) * rows_per_tile + slot
-        row_mask = (rows < n_rows) & (lanes < n_groups)
-        dense_t = local - slot * n_steps
-        flat = (tl.program_id(0).to(INDEX) * n_groups * STEPS) + local
+        first_row = tl.program_id(0).to(INDEX) * rows_per_tile
+        n_total = n_rows.to(INDEX) * n_steps
+        begin = first_row * n_steps
+        end = tl.minimum(begin + rows_per_tile * n_steps, n_total)
+        group_0 = begin // STEPS
+        n_groups = tl.cdiv(end, STEPS) - group_0
+        rows = first_row + columns
+        row_mask = rows < n_rows
     elif WHOLE_ROWS:
         # n_groups is small: the quotient is exact in float32.
         slot = ((lanes.to(tl.float32) + 0.5) * inverse_length).to(tl.int32)
@@ -320,15 +358,27 @@ def scan(
         opening = mask & (group == 0)
         opening_rows = rows
         if DENSE:
-            # From here on t counts from the first step of the tensor, and rows open wherever they do.
-            t = flat
-            beyond_t = flat + STEPS if REVERSE else flat - 1
-            beyond_mask = mask & (beyond_t >= 0) & (beyond_t < n_rows.to(INDEX) * n_steps)
+            t += group_0 * STEPS
+            beyond_t = t + STEPS if REVERSE else t - 1
+            beyond_mask = mask & (beyond_t >= 0) & (beyond_t < n_total)
+            # Where in its row a group begins; the first one may begin in the row before.
+            local = t - begin
+            slot = tl.where(local < 0, -1, 0)
+            if WHOLE_ROWS:
+                # Offsets within a tile are small: the quotient is exact in float32.
+                slot += ((local.to(tl.float32) + 0.5) * inverse_length).to(tl.int32)
+            dense_t = local - slot * n_steps
             if REVERSE:
                 opening = mask & (dense_t + STEPS >= n_steps)
+                opening_rows = first_row + slot
             else:
                 opening = mask & ((dense_t == 0) | (dense_t + STEPS > n_steps))
-                opening_rows = rows + (dense_t > 0)
+                opening_rows = first_row + slot + (dense_t > 0)
+            tile_group = (tile_0 + tile).to(INDEX) * LANES
+            at_an_end = (tile_group == 0) | (tile_group + LANES >= n_groups)
+            is_shared = at_an_end & (((begin | end) % STEPS) != 0)
+            last_t = n_total // STEPS * STEPS
+            n_last = tl.where(at_an_end & (end == n_total), n_total - last_t, 0).to(tl.int32)
 
         row_values = [
             (
@@ -370,7 +420,7 @@ def scan(
                 if FIELDS[i] is not None
                 else None
             )
-            for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)[:N_FIELDS]
+            for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_FIELDS]
         ]
         beyond = [
             (
@@ -378,30 +428,52 @@ def scan(
                 if FIELDS[i] is not None
                 else None
             )
-            for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)[:N_FIELDS]
+            for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_FIELDS]
         ]
         if VECTOR:
             wide_t = t[:, :, None] + tl.arange(0, STEPS)[None, None, :]
             wide_mask = mask[:, :, None]
             if not EVEN:
                 wide_mask = wide_mask & (wide_t < n_steps)
-            pieces = [
+            if DENSE:
+                wide_mask = (mask & (t + STEPS <= n_total))[:, :, None]
+            wide = [
                 (
-                    split_steps(
-                        load_field(
-                            starts[i] if DENSE else starts[i][:, :, None],
-                            time_strides[FIELDS[i][1]],
-                            FIELDS[i][3],
-                            wide_t,
-                            wide_mask,
-                            NUMBER,
-                        ),
-                        STEPS,
+                    load_field(
+                        starts[i] if DENSE else starts[i][:, :, None],
+                        time_strides[FIELDS[i][1]],
+                        FIELDS[i][3],
+                        wide_t,
+                        wide_mask,
+                        NUMBER,
                     )
                     if FIELDS[i] is not None
-                    else (None,) * STEPS
+                    else None
                 )
-                for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)[:N_FIELDS]
+                for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_FIELDS]
+            ]
+            if DENSE:
+                wide = [
+                    (
+                        with_last_steps(
+                            wide[i],
+                            starts[i],
+                            time_strides[FIELDS[i][1]],
+                            FIELDS[i][3],
+                            t,
+                            last_t,
+                            n_last,
+                            NUMBER,
+                            STEPS,
+                        )
+                        if FIELDS[i] is not None
+                        else None
+                    )
+                    for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_FIELDS]
+                ]
+            pieces = [
+                split_steps(wide[i], STEPS) if FIELDS[i] is not None else (None,) * STEPS
+                for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_FIELDS]
             ]
             steps = [[piece[j] for piece in pieces] for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]]
         else:
@@ -419,7 +491,7 @@ def scan(
                         if FIELDS[i] is not None
                         else None
                     )
-                    for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)[:N_FIELDS]
+                    for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_FIELDS]
                 ]
                 for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]
             ]
@@ -487,7 +559,17 @@ def scan(
                 for j in tl.static_range(STEPS):
                     output_steps = output_steps + (emitted[j][i],)
                 if DENSE:
-                    start = pointers[OUTPUTS[i][0]] + tl.zeros_like(never).to(tl.int32)
+                    store_groups(
+                        pointers[OUTPUTS[i][0]],
+                        output_steps,
+                        t,
+                        mask,
+                        begin,
+                        end,
+                        is_shared,
+                        time_strides[OUTPUTS[i][1]],
+                        STEPS,
+                    )
                 else:
                     start = row_start(
                         pointers[OUTPUTS[i][0]],
@@ -499,7 +581,7 @@ def scan(
                         OUTPUTS[i][2],
                         UNIT,
                     )
-                store_steps(start, output_steps, t, mask, n_steps, time_strides[OUTPUTS[i][1]], STEPS, VECTOR, EVEN)
+                    store_steps(start, output_steps, t, mask, n_steps, time_strides[OUTPUTS[i][1]], STEPS, VECTOR, EVEN)
 
     if SUMMARISE:
         offset = chunk.to(INDEX) * n_rows + rows

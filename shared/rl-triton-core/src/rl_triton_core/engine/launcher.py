@@ -85,10 +85,7 @@ class KernelCall:
         step_strides = [s for s in (*strides, output_strides) if s is not None]
         self.contiguous = _time_is_contiguous(step_strides, self.steps)
         self.unit = _unit(self.steps, step_strides) if self.contiguous else 1
-        dense = self.contiguous and all(s == layout.Strides(1, self.steps, None, None) for s in step_strides)
-        if dense and self.unit == 4:
-            # Walked over the ends of rows, or too long for that and rare: not worth a kernel of its own.
-            self.unit = 1
+        dense = self.contiguous and all(_follow_each_other(s, self.rows, self.steps) for s in step_strides)
         wide = any(s.extent(self.rows, self.steps) >= _INT32_ELEMENTS for s in (*step_strides, *row_strides) if s)
         self.plan = make_plan(
             max(self.rows, 1),
@@ -133,7 +130,7 @@ class KernelCall:
         outputs = [output_strides] * algorithm.outputs
         length = groups = -(-max(self.steps, 1) // plan.steps)
         if plan.dense:
-            length, groups = self.steps, plan.rows_per_tile * self.steps // plan.steps
+            length = self.steps
         slots = _Slots(self.unit, adjacent_rows=not self.contiguous)
         flags = [field.flag for field in algorithm.fields]
         fields = tuple([slots.add(s, flag) for s, flag in zip(strides, flags, strict=True)])
@@ -329,6 +326,11 @@ def _time_is_contiguous(strides: list[layout.Strides], steps: int) -> bool:
     along_time = sum(s.time == 1 for s in strides)
     along_rows = sum((s.outer if s.inner is None else s.inner) == 1 for s in strides)
     return steps >= SHORT_ROW and along_time >= along_rows
+
+
+def _follow_each_other(strides: layout.Strides, rows: int, steps: int) -> bool:
+    """Whether each row begins in memory where the one before it ends."""
+    return strides.time == 1 and strides.inner_size is None and (rows == 1 or strides.outer == steps)
 
 
 def _unit(steps: int, strides: list[layout.Strides]) -> int:

@@ -52,14 +52,20 @@ def log2_of(decay: float) -> float:
 
 
 def float32_parts(number: float) -> tuple[float, float, float]:
-    """A float64 as a sum of three float32s, exact to the last bit; kernels take Python floats as float32."""
-    if not math.isfinite(number):
-        return number, 0.0, 0.0
+    """A float64 as a sum of three float32s, exact to the last bit; kernels take Python floats as float32.
+
+    Beyond the range of float32 it is infinite, as it is for a kernel that takes it as one float32.
+    """
     high = _rounded(number)
+    if not math.isfinite(high):
+        return high, 0.0, 0.0
     middle = _rounded(number - high)
     return high, middle, _rounded(number - high - middle)
 
 
 def _rounded(number: float) -> float:
-    rounded: float = struct.unpack("f", struct.pack("f", number))[0]
+    try:
+        rounded: float = struct.unpack("f", struct.pack("f", number))[0]
+    except OverflowError:
+        return math.copysign(math.inf, number)
     return rounded

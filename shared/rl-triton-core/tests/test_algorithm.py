@@ -1,0 +1,19 @@
+"""What an algorithm may hand to the engine."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from rl_triton_core import api
+from rl_triton_core.engine.algorithm import MOST_FIELDS, MOST_ROW_FIELDS, Field
+
+
+def test_the_kernel_reaches_every_field() -> None:
+    """One field more than its loops go would be dropped without a word."""
+    extra = tuple(Field(f"extra {i}") for i in range(MOST_FIELDS))
+    dataclasses.replace(api._FORWARD, fields=extra, row_fields=extra[:MOST_ROW_FIELDS])
+    with pytest.raises(ValueError, match=r"segmented_scan: expected at most 16 fields, got 17"):
+        dataclasses.replace(api._FORWARD, fields=(*extra, Field("one more")))
+    with pytest.raises(ValueError, match=r"segmented_scan: expected at most 4 row fields, got 5"):
+        dataclasses.replace(api._FORWARD, row_fields=extra[: MOST_ROW_FIELDS + 1])
