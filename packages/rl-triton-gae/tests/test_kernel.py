@@ -167,7 +167,7 @@ def test_long_rows_and_decays_near_one(rows: int, steps: int, decay: float) -> N
 @pytest.mark.parametrize(
     ("rows", "steps", "decay"),
     [
-        *((rows, steps, decay) for rows, steps in ((8, 131072), (1, 262144)) for decay in (0.95, 0.999, 1.0)),
+        *((8, 131072, decay) for decay in (0.95, 0.999, 1.0)),
         pytest.param(1, 1048576, 0.999, marks=pytest.mark.slow),
     ],
 )

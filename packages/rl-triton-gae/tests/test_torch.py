@@ -129,7 +129,7 @@ def test_what_a_boundary_hides_has_no_nan_gradient() -> None:
         "terminateds": terminateds,
         "truncateds": truncateds,
         "gamma": torch.tensor([[0.9, nan, 0.9, 0.9]]),
-        "lambda_": torch.tensor([[0.9, nan, nan, 0.9]]),
+        "lambda_": torch.tensor([[0.9, nan, nan, nan]]),
         "bootstrap_values": torch.tensor([[nan, nan, 2.0, 2.0]]),
     }
     leaves = [x.requires_grad_() for x in arguments.values() if isinstance(x, Tensor) and x.is_floating_point()]
@@ -137,6 +137,14 @@ def test_what_a_boundary_hides_has_no_nan_gradient() -> None:
     assert advantages.isfinite().all()
     for gradient in torch.autograd.grad(advantages.sum(), leaves):
         assert gradient.isfinite().all()
+
+
+def test_nan_discounts_make_nan_of_a_continuation_of_zero() -> None:
+    ones, gamma = torch.ones(1, 2), torch.tensor([[0.9, float("nan")]])
+    flags = torch.zeros(1, 2, dtype=torch.bool)
+    arguments: dict[str, Any] = {"rewards": ones, "values": ones, "terminateds": flags, "gamma": gamma, "lambda_": 0.9}
+    for advantages in (compute(arguments), reference.compute_gae(**arguments)):
+        assert advantages.isnan().all()
 
 
 @pytest.mark.parametrize("hidden", ["bootstrap_values", "next_values"])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
 import pytest
 import torch
-from rl_triton_core import segmented_scan
+from rl_triton_core import api, segmented_scan
 from rl_triton_core.engine.algorithm import CLIP, FRACTION, Field
-from rl_triton_core.engine.arguments import check_exclusive, check_number
+from rl_triton_core.engine.arguments import check_arguments, check_exclusive, check_number
 
 X = torch.zeros(2, 5)
 
@@ -128,3 +129,19 @@ def test_exclusive_arguments() -> None:
     check_exclusive(last_value=X, next_values=None)
     with pytest.raises(ValueError, match="last_value and next_values: expected at most one"):
         check_exclusive(bootstrap_values=None, last_value=X, next_values=X)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "hint"),
+    [
+        (RHO, torch.tensor(1.0), "; convert it with float()"),
+        (RHO, X, "; it is one number for all steps"),
+        (RHO, "1.0", ""),
+    ],
+    ids=["one number", "a number per step", "no number"],
+)
+def test_what_is_one_number_only(field: Field, value: Any, hint: str) -> None:
+    algorithm = dataclasses.replace(api._FORWARD, fields=(*api._FORWARD.fields, field))
+    with pytest.raises(TypeError) as caught:
+        check_arguments(algorithm, (X, X, None, value), (None,), 1)
+    assert str(caught.value) == f"rho_bar: expected a float, got {type(value).__name__}{hint}"

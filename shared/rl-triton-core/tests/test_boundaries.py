@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 import warnings
+from typing import Any
 
 import pytest
 import torch
 from rl_triton_core.boundaries import (
+    check_boundary,
     check_continuation,
     continuations,
     cuts_before,
     episode_ends,
+    interrupted,
+    warn_of_nan,
     warn_of_truncations,
 )
 from torch import Tensor
@@ -27,10 +31,36 @@ def test_both_flag_conventions(dtype: torch.dtype) -> None:
     assert cuts_before(ends[:, :0], 1, starts_at=False).shape == (1, 0)
 
 
+def test_two_flag_conventions_and_no_other() -> None:
+    check_boundary("ends_at")
+    check_boundary("starts_at")
+    bad: tuple[tuple[Any, type[Exception], str], ...] = (
+        ("ends at", ValueError, "'ends at'"),
+        ("", ValueError, "''"),
+        (True, TypeError, "bool"),
+        (None, TypeError, "NoneType"),
+        (["ends_at"], TypeError, "list"),
+        (torch.ones(3), TypeError, "Tensor"),
+    )
+    for boundary, error, got in bad:
+        with pytest.raises(error) as caught:
+            check_boundary(boundary)
+        assert str(caught.value) == f"boundary: expected 'ends_at' or 'starts_at', got {got}"
+
+
 def test_an_episode_ends_by_either_flag() -> None:
     terminateds, truncateds = torch.tensor([True, False, False, True]), torch.tensor([False, True, False, True])
     assert episode_ends(terminateds, truncateds).tolist() == [True, True, False, True]
     assert episode_ends(terminateds, None) is terminateds
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_an_episode_goes_on_outside_after_a_truncation_and_the_last_column(dim: int) -> None:
+    truncateds = torch.tensor([[False, True, False, False]]).movedim(1, dim)
+    before = truncateds.clone()
+    assert interrupted(before, truncateds, dim).flatten().tolist() == [False, True, False, True]
+    assert interrupted(truncateds, None, dim).flatten().tolist() == [False, False, False, True]
+    assert torch.equal(truncateds, before)
 
 
 def test_one_continuation_at_most() -> None:
@@ -44,8 +74,10 @@ def test_one_continuation_at_most() -> None:
 
 def test_truncations_need_something_to_continue_with() -> None:
     x = torch.ones(1)
-    with pytest.warns(UserWarning, match="pass bootstrap_values"):
+    with pytest.warns(UserWarning, match="pass bootstrap_values.* or next_values$"):
         warn_of_truncations(x, None, None)
+    with pytest.warns(UserWarning, match=r"pass bootstrap_values \(V of the final observation at truncated steps\)$"):
+        warn_of_truncations(x, None, takes_next_values=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of_truncations(None, None, None)
@@ -54,6 +86,21 @@ def test_truncations_need_something_to_continue_with() -> None:
 
 
 NAN = math.nan
+
+
+def test_nan_in_a_forward_scan_is_told() -> None:
+    x, bad = torch.ones(2), torch.tensor([1.0, NAN])
+    with pytest.warns(UserWarning, match=r"^seed_values: holds NaN; .* every later step") as caught:
+        warn_of_nan({"inputs": x, "gamma": 0.9, "nothing": None, "seed_values": bad})
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_nan({"inputs": x, "counts": torch.ones(2, dtype=torch.int64)})
+        # There are no numbers to look at.
+        warn_of_nan({"inputs": bad.to("meta")})
+        torch.func.vmap(lambda x: (warn_of_nan({"inputs": x}), x)[1])(bad)
+
+
 VALUES = torch.tensor([[1.0, 2.0, NAN, 4.0, NAN]])
 TERMINATEDS = torch.tensor([[False, True, False, False, False]])
 TRUNCATEDS = torch.tensor([[False, True, False, True, False]])

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import torch
 from rl_triton_core import api, reference, segmented_scan
-from rl_triton_core.engine import dispatch, launcher, plan
+from rl_triton_core.engine import dispatch, launcher
 from rl_triton_core.engine.algorithm import FRACTION, Field, Tile
 from rl_triton_core.engine.environment import INTERPRETER
-from rl_triton_core.engine.plan import Plan
+from rl_triton_core.testing.plans import DENSE_STRATEGIES, STRATEGIES, forced_plan
 from rl_triton_core.testing.tolerance import assert_within_rule
 from torch import Tensor
 
@@ -291,65 +291,19 @@ def test_empty_tensors(device: str) -> None:
         assert segmented_scan(x, x, reverse=True, time_dim=0).shape == shape
 
 
-# Strategies that interpreter-sized problems never get by themselves: a monkeypatched plan.
-
-
-def whole_rows(rows: int, steps: int, lanes: int, columns: int) -> Plan:
-    return plan._whole_rows(rows, steps, plan.Bucket(lanes, columns, 1))
-
-
-def walked(rows: int, steps: int, lanes: int, columns: int) -> Plan:
-    return Plan(8, lanes, columns, 1, 0, 0, 0, False, 1, plan._ceiling(rows, columns))
-
-
-def chunked(rows: int, steps: int, lanes: int, columns: int, tiles: int = 1) -> Plan:
-    chunks = plan._ceiling(steps, 8 * lanes * tiles)
-    return Plan(8, lanes, columns, 1, tiles, chunks, 4, False, 1, plan._ceiling(rows, columns))
-
-
-def dense(rows: int, steps: int, lanes: int, columns: int) -> Plan:
-    return plan._dense_rows(rows, steps, plan.Bucket(lanes, columns, 1))
-
-
-def dense_walked(rows: int, steps: int, lanes: int, columns: int) -> Plan:
-    return walked(rows, steps, lanes, columns)._replace(dense=True)
-
-
-def dense_chunked(rows: int, steps: int, lanes: int, columns: int, tiles: int = 1) -> Plan:
-    return chunked(rows, plan._touched(steps), lanes, columns, tiles)._replace(dense=True)
-
-
-STRATEGIES = (whole_rows, walked, chunked, functools.partial(chunked, tiles=2))
-
-
 @pytest.mark.skipif(not INTERPRETER, reason="a GPU gets these plans from problems of their size")
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=["whole rows", "walked", "chunked", "chunks of two tiles"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @both_directions
 @pytest.mark.parametrize("steps", [58])
-def test_strategies(
-    monkeypatch: pytest.MonkeyPatch,
-    device: str,
-    guarded: list[Tensor],
-    steps: int,
-    reverse: bool,
-    strategy: Callable[..., Plan],
-) -> None:
+def test_strategies(device: str, guarded: list[Tensor], steps: int, reverse: bool, strategy: str) -> None:
     for layout in (time_first, batch_first):
-        lanes = 8 if strategy is whole_rows else 2
-
-        def forced(rows: int, steps: int, *, contiguous: bool, lanes: int = lanes, **_: Any) -> Plan:
-            return strategy(rows, steps, lanes, 1 if contiguous else 4)
-
-        monkeypatch.setattr(launcher, "make_plan", forced)
         arguments = {name: x[..., :6].contiguous() for name, x in problem(steps).items()}
-        check(device, arguments, oracle(arguments, reverse), reverse, layout)
-
-
-DENSE_STRATEGIES = (dense, dense_walked, dense_chunked, functools.partial(dense_chunked, tiles=2))
+        with forced_plan(strategy):
+            check(device, arguments, oracle(arguments, reverse), reverse, layout)
 
 
 @pytest.mark.skipif(not INTERPRETER, reason="a GPU gets these plans from problems of their size")
-@pytest.mark.parametrize("strategy", DENSE_STRATEGIES, ids=["whole rows", "walked", "chunked", "chunks of two tiles"])
+@pytest.mark.parametrize("strategy", DENSE_STRATEGIES)
 @both_directions
 # Programs that end inside groups or (12, whole rows) never do; a tensor that does, and one that does not.
 @pytest.mark.parametrize(("rows", "steps"), [(5, 12), (5, 29), (8, 27), (1, 43)])
@@ -360,10 +314,8 @@ def test_dense_strategies(
     rows: int,
     steps: int,
     reverse: bool,
-    strategy: Callable[..., Plan],
+    strategy: str,
 ) -> None:
-    lanes = 8 if strategy is dense else 2
-    monkeypatch.setattr(launcher, "make_plan", lambda rows, steps, **_: strategy(rows, steps, lanes, 1))
     # Once with the offsets of a tensor of more than 2**31 elements.
     monkeypatch.setattr(launcher, "_INT32_ELEMENTS", 0 if rows == 8 else 2**31)
     arguments = {name: x[..., :rows].contiguous() for name, x in problem(steps).items()}
@@ -371,7 +323,8 @@ def test_dense_strategies(
     arguments["inputs"][0, 1::4] = NAN
     arguments["inputs"][-1, 2::4] = INF
     arguments["decays"][-1 if reverse else 0, 3::4] = NAN
-    check(device, arguments, oracle(arguments, reverse), reverse, batch_first)
+    with forced_plan(strategy):
+        check(device, arguments, oracle(arguments, reverse), reverse, batch_first)
 
 
 # Containment: what a reset hides may be anything.
@@ -549,16 +502,12 @@ def test_two_outputs(device: str, guarded: list[Tensor], steps: int, dtype: torc
 
 
 @pytest.mark.skipif(not INTERPRETER, reason="a GPU gets these plans from problems of their size")
-@pytest.mark.parametrize("strategy", [walked, chunked], ids=["walked", "chunked"])
+@pytest.mark.parametrize("strategy", ["walked", "chunked"])
 @both_directions
-def test_two_outputs_of_long_rows(
-    monkeypatch: pytest.MonkeyPatch, device: str, guarded: list[Tensor], strategy: Callable[..., Plan], reverse: bool
-) -> None:
-    def forced(rows: int, steps: int, *, contiguous: bool, **_: Any) -> Plan:
-        return strategy(rows, steps, 2, 1 if contiguous else 4)
-
-    monkeypatch.setattr(launcher, "make_plan", forced)
-    check_two_outputs(device, {name: x[..., :4] for name, x in problem(31).items()}, reverse, torch.float32)
+def test_two_outputs_of_long_rows(device: str, guarded: list[Tensor], strategy: str, reverse: bool) -> None:
+    with forced_plan(strategy):
+        arguments = {name: x[..., :4] for name, x in problem(31).items()}
+        check_two_outputs(device, arguments, reverse, torch.float32)
 
 
 def test_two_outputs_of_other_layouts(device: str) -> None:

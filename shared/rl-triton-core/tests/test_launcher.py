@@ -249,6 +249,25 @@ def test_numbers_out_of_range_are_not_launched() -> None:
     assert call.numbers((given[0], 0.5, *given[2:])) is not None
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_derived_numbers_come_after_those_of_the_fields(dtype: torch.dtype) -> None:
+    inputs, _, resets = api._FORWARD.fields
+    one_decay = Field("decays", required=True, numbers=FRACTION)
+    algorithm = dataclasses.replace(
+        api._FORWARD, fields=(inputs, one_decay, resets), derived_numbers=lambda numbers: (1.0 - numbers[0],)
+    )
+    given = (torch.ones(4, 16, dtype=dtype), 0.9999, None, torch.ones(4, dtype=dtype))
+    known = KernelCall(algorithm, given[:3], given[3:], 1).numbers(given)
+    assert known is not None
+    # Derived before it is rounded, not from what is rounded.
+    parts = float32_parts if dtype == torch.float64 else lambda number: (number,)
+    assert known[1] == (parts(0.9999), parts(1.0 - 0.9999))
+    per_step = (given[0], torch.ones(4, 16, dtype=dtype), *given[2:])
+    known = KernelCall(algorithm, per_step[:3], per_step[3:], 1).numbers(per_step)
+    assert known is not None
+    assert known[1] == (parts(0.0), parts(1.0))
+
+
 def test_prepared_calls_are_bounded() -> None:
     assert dispatch.MOST_PREPARED_CALLS <= 4096
     assert len(dispatch._prepared_calls) <= dispatch.MOST_PREPARED_CALLS

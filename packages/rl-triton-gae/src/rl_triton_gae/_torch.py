@@ -8,7 +8,7 @@ Whatever a boundary hides may be NaN, and so may its derivative: it is replaced 
 
 from __future__ import annotations
 
-from rl_triton_core.boundaries import continuations, episode_ends, unless
+from rl_triton_core.boundaries import continuations, episode_ends, interrupted, unless
 from rl_triton_core.engine.algorithm import Numbers, OptionalTensors
 from torch import Tensor
 
@@ -33,8 +33,9 @@ def coefficients(
     ended = episode_ends(terminateds, truncateds)
     if gamma is None and lambda_ is None:
         return u, numbers[0] * numbers[1], ended
-    # The scan reads no decay at a cut; gamma is selected so that lambda_ does not meet its NaN in the derivative.
-    per_step = numbers[0] if gamma is None else unless(ended, gamma)
+    # The scan reads no decay at a cut or in the last column; gamma is selected so that neither it nor lambda_ meets
+    # the NaN of the other in the derivative.
+    per_step = numbers[0] if gamma is None else unless(ended | interrupted(terminateds, truncateds, dim), gamma)
     return u, per_step * (numbers[1] if lambda_ is None else lambda_), ended
 
 

@@ -38,6 +38,15 @@ def ended(terminated, truncated):
 
 
 @triton.jit
+def interrupted(truncated, at_open_end):
+    """Whether the episode goes on outside the window after a step, unless it terminated."""
+    if truncated is None:
+        return at_open_end
+    else:
+        return truncated | at_open_end
+
+
+@triton.jit
 def cut_before(flag, neighbour_flag, STARTS_AT: tl.constexpr):
     """Whether a forward recursion is cut before a step: by its own flag, or by that of the step before it."""
     if STARTS_AT:

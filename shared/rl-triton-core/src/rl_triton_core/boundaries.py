@@ -7,7 +7,7 @@ the state that was cut off; both at once is a termination. `_boundaries_tile` sa
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import torch
@@ -17,6 +17,24 @@ from rl_triton_core.engine.arguments import check_exclusive
 from rl_triton_core.engine.modes import is_watched
 
 Part: TypeAlias = Callable[[Tensor], Tensor]
+
+# Where a flag stands: at the step that ends an episode, or at the first step of one.
+FLAG_CONVENTIONS = ("ends_at", "starts_at")
+
+
+def check_boundary(boundary: Any) -> None:
+    """Check that an argument named boundary is one of the two flag conventions.
+
+    Raises:
+        TypeError: not a str.
+        ValueError: another str.
+    """
+    if isinstance(boundary, str) and boundary in FLAG_CONVENTIONS:
+        return
+    expected = " or ".join(map(repr, FLAG_CONVENTIONS))
+    if isinstance(boundary, str):
+        raise ValueError(f"boundary: expected {expected}, got {boundary!r}")
+    raise TypeError(f"boundary: expected {expected}, got {type(boundary).__name__}")
 
 
 def check_continuation(bootstrap_values: Any, last_value: Any, next_values: Any) -> None:
@@ -29,16 +47,21 @@ def check_continuation(bootstrap_values: Any, last_value: Any, next_values: Any)
         check_exclusive(bootstrap_values=bootstrap_values, last_value=last_value, next_values=next_values)
 
 
-def warn_of_truncations(truncateds: Any, bootstrap_values: Any, next_values: Any) -> None:
+def warn_of_truncations(
+    truncateds: Any, bootstrap_values: Any, next_values: Any = None, *, takes_next_values: bool = True
+) -> None:
     """Say that truncated steps inside the window have nothing to continue with, if that is so.
+
+    A function that takes no `next_values` says so, and is not told to pass them.
 
     Warns:
         UserWarning: decided from the arguments alone.
     """
     if truncateds is not None and bootstrap_values is None and next_values is None:
+        alternative = " or next_values" if takes_next_values else ""
         warnings.warn(
             "truncateds without bootstrap_values: truncated steps inside the window continue with 0, as if they "
-            "had terminated; pass bootstrap_values (V of the final observation at truncated steps) or next_values",
+            f"had terminated; pass bootstrap_values (V of the final observation at truncated steps){alternative}",
             UserWarning,
             stacklevel=3,
         )
@@ -47,6 +70,13 @@ def warn_of_truncations(truncateds: Any, bootstrap_values: Any, next_values: Any
 def episode_ends(terminateds: Tensor, truncateds: Tensor | None) -> Tensor:
     """Where an episode is over, as a bool tensor."""
     return terminateds if truncateds is None else terminateds | truncateds
+
+
+def interrupted(terminateds: Tensor, truncateds: Tensor | None, dim: int) -> Tensor:
+    """Where an episode goes on outside the window unless it terminated: truncations and the last column, as bools."""
+    steps = torch.zeros_like(terminateds) if truncateds is None else truncateds.clone()
+    steps.select(dim, -1).fill_(True)
+    return steps
 
 
 def continuations(
@@ -98,7 +128,7 @@ def cuts_before(flags: Tensor, dim: int, *, starts_at: bool) -> Tensor:
     Flags at the step that ends an episode cut the step after it; flags at the first step of one (`starts_at`) cut that
     step itself. Nothing cuts the first column otherwise.
     """
-    set_ = flags != 0
+    set_ = flags if flags.dtype == torch.bool else flags != 0
     if starts_at:
         return set_
     before_first = torch.zeros_like(set_.narrow(dim, 0, min(1, set_.shape[dim])))
@@ -123,11 +153,10 @@ def warn_of_values(
         UserWarning: NaN in an input; a non-zero bootstrap value at an ordinary step; a last column that neither ended
             nor has a continuation.
     """
-    if is_watched() or rewards.device.type == "meta" or torch.compiler.is_compiling():
+    if not _holds_numbers(rewards):
         return
-    for name, value in inputs.items():
-        if isinstance(value, Tensor) and value.is_floating_point() and bool(value.isnan().any()):
-            _warn(f"{name}: holds NaN; wherever no boundary hides it, every earlier step of its episode becomes NaN")
+    for message in _nan_messages(inputs, "earlier"):
+        _warn(message)
     if rewards.numel() == 0:
         return
     ended = terminateds != 0 if truncateds is None else (terminateds != 0) | (truncateds != 0)
@@ -143,6 +172,31 @@ def warn_of_values(
             "last_value: not given, and the last column has not ended everywhere, so it continues with 0; pass "
             "last_value, or bootstrap_values with V of the last observation in the last column"
         )
+
+
+def warn_of_nan(inputs: dict[str, Any]) -> None:
+    """Warn of NaN in the inputs of a forward scan, the first of which is the one that all others are shaped like.
+
+    It looks into the tensors, so it may wait for the device. Tensors that hold no numbers to look at (on the meta
+    device, or under a transform or a mode) are passed over.
+
+    Warns:
+        UserWarning: NaN in an input.
+    """
+    if _holds_numbers(next(iter(inputs.values()))):
+        for message in _nan_messages(inputs, "later"):
+            _warn(message)
+
+
+def _holds_numbers(tensor: Tensor) -> bool:
+    return not (is_watched() or tensor.device.type == "meta" or torch.compiler.is_compiling())
+
+
+def _nan_messages(inputs: dict[str, Any], reached: str) -> Iterator[str]:
+    """One message for every input that holds NaN."""
+    for name, value in inputs.items():
+        if isinstance(value, Tensor) and value.is_floating_point() and bool(value.isnan().any()):
+            yield f"{name}: holds NaN; wherever no boundary hides it, every {reached} step of its episode becomes NaN"
 
 
 def _warn(message: str) -> None:

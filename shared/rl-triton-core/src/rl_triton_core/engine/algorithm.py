@@ -59,15 +59,18 @@ class Tile:
     emit: Any
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Algorithm:
     """A recursion along time, and where its two halves (GPU tile, whole tensors) are found.
 
+    Algorithms are told apart by identity: prepared calls are kept under them.
     `load_tile` imports Triton and is called on the first launch only. `coefficients(fields, row_values, numbers, dim)`
     and `emit(fields, row_values, numbers, y, dim)` are the tile's functions on whole tensors. `uniform_decay(numbers)`
     is the value of every decay where one number serves all steps; it is asked only if every field that may be a number
-    is one. Outputs that are targets are not `differentiable`: no gradient is recorded. `shortcut` is the dispatcher's:
-    the way straight to the last call.
+    is one. `derived_numbers(numbers)` are further numbers for the tile, after those of the fields: worked out in
+    float64 and rounded once, where the tile could only combine rounded ones. The number of a field that came as a
+    tensor is 0, and what is derived from it not to be read. Outputs that are targets are not `differentiable`: no
+    gradient is recorded. `shortcut` is the dispatcher's: the way straight to the last call.
     """
 
     name: str
@@ -81,8 +84,9 @@ class Algorithm:
     ]
     emit: Callable[[OptionalTensors, OptionalTensors, Numbers, Tensor, int], tuple[Tensor, ...]]
     uniform_decay: Callable[[Numbers], float] | None = None
+    derived_numbers: Callable[[Numbers], Numbers] | None = None
     differentiable: bool = True
-    shortcut: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    shortcut: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         for kind, fields, most in (

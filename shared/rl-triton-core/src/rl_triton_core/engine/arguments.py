@@ -122,8 +122,11 @@ def _expected(field: Field) -> str:
 
 def _hint(field: Field, value: Any) -> str:
     library = type(value).__module__.split(".")[0]
-    if field.numbers is not None and library in ("numpy", "torch") and (value.ndim == 0 or not field.per_step):
-        return "; convert it with float()"
+    if field.numbers is not None and library in ("numpy", "torch"):
+        if value.ndim == 0:
+            return "; convert it with float()"
+        if not field.per_step:
+            return "; it is one number for all steps"
     return "; convert it with torch.from_numpy" if library == "numpy" else ""
 
 

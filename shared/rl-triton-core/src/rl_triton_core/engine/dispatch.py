@@ -88,7 +88,7 @@ def _key(algorithm: Algorithm, arguments: tuple[Any, ...], time_dim: Any) -> Any
     """What a prepared call is kept under, or None where this call must not be looked up."""
     if arguments[0].__class__ is not Tensor or not arguments[0].is_cuda or is_watched():
         return None
-    key: list[Any] = [algorithm.name, algorithm.reverse, time_dim, time_dim.__class__]
+    key: list[Any] = [algorithm, time_dim, time_dim.__class__]
     recording = algorithm.differentiable and torch.is_grad_enabled()
     for value in arguments:
         kind = value.__class__

@@ -214,6 +214,9 @@ class KernelCall:
                 if field.numbers
             ]
         )
+        derived = self.algorithm.derived_numbers
+        if derived is not None:
+            floats += derived(floats)
         scalars = tuple([float32_parts(number) if self.double else (number,) for number in floats])
         if not self.log_weights:
             return scalars, 0.0

@@ -7,7 +7,7 @@ shapes. What the sweep says:
   accesses for 16-bit types as well. Four cost up to 30 % more, except for short time-major rows, which eight pad.
 * One set of lanes for many lengths: rows lie end to end over the lanes, so a bucket serves every length up to its size.
 * Where rows follow each other without a gap, groups are counted in memory: any length is loaded as the common one is.
-* Two warps a program where a row fits: more programs are in flight while one waits for its loads.
+* As few warps a program as a row fits: more programs are in flight while one waits for its loads.
 * Chunks only where rows alone do not fill the device: they read the inputs twice, the second time mostly from L2.
 """
 
@@ -63,8 +63,9 @@ class Bucket(NamedTuple):
 
 # Rows of fewer steps than a vector access holds are walked across, whatever their layout.
 SHORT_ROW = 8
-# Time contiguous and a multiple of eight: the common rollout. 64 lanes are 512 steps.
-ALIGNED = (Bucket(64, 1, 2), Bucket(256, 1, 8), Bucket(512, 1, 8))
+# Time contiguous and a multiple of eight: the common rollout. One warp for up to 256 steps: its scan needs no barrier,
+# and a program ends when its own loads do (10 % less than two warps at 128 steps).
+ALIGNED = (Bucket(32, 1, 1), Bucket(128, 1, 4), Bucket(512, 1, 8))
 # Other lengths, where rows follow each other without a gap. Two buckets, not three: with a walk for the few lengths up
 # to 4096 that touch more groups than a tile has, eight kernels serve every length up to there.
 DENSE = (Bucket(128, 1, 4), Bucket(512, 1, 8))

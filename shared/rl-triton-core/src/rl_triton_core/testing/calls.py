@@ -79,6 +79,32 @@ def assert_obeys_rule(
             torch.testing.assert_close(given[name], x, rtol=0, atol=0, equal_nan=True)
 
 
+def assert_obeys_rule_as_given(
+    function: Callable[..., Any],
+    oracle: Callable[..., Any],
+    arguments: dict[str, Any],
+    dtype: torch.dtype = torch.float32,
+) -> tuple[Tensor, ...]:
+    """Fail unless one call obeys the rule with its tensors as they lie.
+
+    Args:
+        function: the public function.
+        oracle: the reference of the same signature, with a `dtype` to compute in; it computes on the CPU.
+        arguments: named, tensors where kernels run, in any layout; `time_dim` among them if it is not 1.
+        dtype: what the outputs must have.
+
+    Returns:
+        The outputs.
+    """
+    on_cpu = {name: x.cpu() if isinstance(x, Tensor) else x for name, x in arguments.items()}
+    expected = as_tuple(oracle(**on_cpu))
+    loop = as_tuple(oracle(**on_cpu, dtype=torch.float32))
+    outputs = as_tuple(function(**arguments))
+    for output, reference, loop32 in zip(outputs, expected, loop, strict=True):
+        assert_within_rule(output, reference, loop32, dtype, time_dim=arguments.get("time_dim", 1))
+    return outputs
+
+
 def as_tuple(outputs: Any) -> tuple[Tensor, ...]:
     """One output or several, as several."""
     return outputs if isinstance(outputs, tuple) else (outputs,)
