@@ -1,0 +1,49 @@
+"""The lambda-return as it is defined: a loop from the last step to the first.
+
+Sutton & Barto, "Reinforcement Learning: An Introduction", second edition, 2018, equation 12.18, with a value of the
+next state for the last column and at truncations:
+
+    G[t] = rewards[t] + gamma * ((1 - lambda_) * next_values[t] + lambda_ * G[t+1])
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def compute_lambda_returns(
+    rewards: Tensor,
+    next_values: Tensor,
+    terminateds: Tensor,
+    truncateds: Tensor | None = None,
+    gamma: float | Tensor = 0.99,
+    lambda_: float | Tensor = 0.95,
+    bootstrap_values: Tensor | None = None,
+    *,
+    time_dim: int = 1,
+    dtype: torch.dtype = torch.float64,
+) -> Tensor:
+    """The returns, step by step in `dtype`. Arguments as for `rl_triton_lambda.compute_lambda_returns`."""
+
+    def per_step(x: Tensor) -> Tensor:
+        return x.movedim(time_dim, 0).to(dtype)
+
+    r, next_value = per_step(rewards), per_step(next_values)
+    terminated = terminateds.movedim(time_dim, 0) != 0
+    truncated = torch.zeros_like(terminated) if truncateds is None else truncateds.movedim(time_dim, 0) != 0
+    discount = per_step(gamma) if isinstance(gamma, Tensor) else torch.full_like(r, gamma)
+    mixing = per_step(lambda_) if isinstance(lambda_, Tensor) else torch.full_like(r, lambda_)
+    outside = next_value if bootstrap_values is None else per_step(bootstrap_values)
+    steps = r.shape[0]
+
+    returns = list(r)
+    for t in reversed(range(steps)):
+        # What follows s_t if its episode did not terminate.
+        if t == steps - 1:
+            following = outside[t]
+        else:
+            mixed = (1 - mixing[t]) * next_value[t] + mixing[t] * returns[t + 1]
+            following = torch.where(truncated[t], outside[t], mixed)
+        returns[t] = torch.where(terminated[t], r[t], r[t] + discount[t] * following)
+    return torch.stack(returns).movedim(0, time_dim) if returns else torch.empty_like(r).movedim(0, time_dim)

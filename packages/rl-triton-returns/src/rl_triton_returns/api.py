@@ -1,0 +1,123 @@
+"""compute_discounted_returns: discounted returns, bootstrapped where an episode goes on outside the window."""
+
+from __future__ import annotations
+
+from rl_triton_core.boundaries import warn_of_truncations, warn_of_values
+from rl_triton_core.engine.algorithm import FRACTION, Algorithm, Field, Numbers, Tile
+from rl_triton_core.engine.arguments import check_exclusive
+from rl_triton_core.engine.dispatch import run
+from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS
+from torch import Tensor
+
+from rl_triton_returns import _torch
+
+
+def _load_tile() -> Tile:
+    from rl_triton_returns import _tile
+
+    return Tile(_tile.coefficients, _tile.emit)
+
+
+def _uniform_decay(numbers: Numbers) -> float:
+    return numbers[0]
+
+
+_DISCOUNTED_RETURNS = Algorithm(
+    name="compute_discounted_returns",
+    reverse=True,
+    fields=(
+        Field("rewards", required=True),
+        Field("terminateds", flag=True, required=True),
+        Field("truncateds", flag=True),
+        Field("bootstrap_values"),
+        Field("gamma", required=True, numbers=FRACTION),
+    ),
+    row_fields=(Field("last_value"),),
+    outputs=1,
+    load_tile=_load_tile,
+    coefficients=_torch.coefficients,
+    emit=_torch.emit,
+    uniform_decay=_uniform_decay,
+)
+
+
+def compute_discounted_returns(
+    rewards: Tensor,
+    terminateds: Tensor,
+    truncateds: Tensor | None = None,
+    gamma: float | Tensor = 0.99,
+    bootstrap_values: Tensor | None = None,
+    *,
+    last_value: Tensor | None = None,
+    time_dim: int = 1,
+) -> Tensor:
+    """Compute discounted returns, the reward-to-go.
+
+        G[t] = rewards[t] + gamma * G[t+1]                      inside an episode
+        G[t] = rewards[t] + gamma * continuation[t]             where it is truncated, and in the last column
+        G[t] = rewards[t]                                       where it terminated
+
+    The continuation is V(s_{t+1}): `bootstrap_values[t]`, in the last column also `last_value`, and 0 where neither is
+    given. What a boundary hides is never read: NaN behind it stays there.
+
+    Args:
+        rewards: r[t] for the step from s_t to s_{t+1}, t = 0 .. T-1. `(num_envs, seq_len)`, or any shape with its time
+            axis named by `time_dim`; float16, bfloat16, float32, float64 or an integer dtype, which counts as float32.
+            Strides are honoured as they are: transposed, sliced and expanded views are read in place.
+        terminateds: non-zero at the step after which an episode truly ended, same shape, any dtype.
+        truncateds: non-zero at the step after which a time limit cut the episode off, same shape, any dtype. A step
+            with both flags counts as terminated.
+        gamma: discount in [0, 1], one number or one per step: `gamma[t]` belongs to the transition t to t+1.
+        bootstrap_values: V of the final observation at truncated steps, V(s_T) in the last column, same shape as
+            rewards. Other entries are ignored.
+        last_value: V(s_T) per row, the shape of rewards without its time axis. Where the last step is truncated this
+            must be V of its final observation, not of the observation after the reset.
+        time_dim: the time axis; negative counts from the end. `(T, N)` buffers pass 0.
+
+    Returns:
+        The returns, shaped and laid out in memory like rewards, in the promoted dtype of all real inputs.
+
+    Raises:
+        TypeError: an argument that is no dense tensor (for gamma: no number), or of a complex or float8 dtype.
+        ValueError: shapes that differ, a number outside [0, 1], both bootstrap_values and last_value, or a time axis
+            that is not there.
+        RuntimeError: tensors on different devices.
+
+    Warns:
+        UserWarning: truncateds without bootstrap_values: truncated steps then continue with 0.
+
+    Numerics: accumulates in float32, or float64 if any input is. The error is at most twice that of a float32 loop.
+    Results are bitwise the same from run to run on one device. Differentiable in every real input.
+
+    Source: Sutton and Barto, "Reinforcement Learning: An Introduction", second edition, 2018, equation 3.9.
+
+    Example:
+        >>> import torch
+        >>> from rl_triton_returns import compute_discounted_returns
+        >>> rewards = torch.tensor([[1.0, 2.0, 3.0]])
+        >>> terminateds = torch.tensor([[False, False, False]])
+        >>> compute_discounted_returns(rewards, terminateds, gamma=0.5, last_value=torch.tensor([4.0]))
+        tensor([[3.2500, 4.5000, 5.0000]])
+    """
+    if bootstrap_values is not None:
+        check_exclusive(bootstrap_values=bootstrap_values, last_value=last_value)
+    fields = (rewards, terminateds, truncateds, bootstrap_values, gamma)
+    returns = run(_DISCOUNTED_RETURNS, fields, (last_value,), time_dim)[0]
+    if truncateds is not None:
+        warn_of_truncations(truncateds, bootstrap_values, takes_next_values=False)
+    if CORRECTNESS_WARNINGS:
+        warn_of_values(
+            rewards,
+            terminateds,
+            truncateds,
+            time_dim % rewards.dim(),
+            continuation_given=not (bootstrap_values is None and last_value is None),
+            bootstrap_values=bootstrap_values,
+            inputs={
+                "rewards": rewards,
+                "bootstrap_values": bootstrap_values,
+                "last_value": last_value,
+                "gamma": gamma,
+            },
+        )
+    return returns

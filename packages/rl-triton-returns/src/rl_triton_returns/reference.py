@@ -1,0 +1,50 @@
+"""The discounted return as it is defined: a loop from the last step to the first.
+
+Sutton & Barto, "Reinforcement Learning: An Introduction", second edition, 2018, equation 3.9, with a value of the next
+state where an episode goes on outside the window:
+
+    G[t] = rewards[t] + gamma * G[t+1]
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def compute_discounted_returns(
+    rewards: Tensor,
+    terminateds: Tensor,
+    truncateds: Tensor | None = None,
+    gamma: float | Tensor = 0.99,
+    bootstrap_values: Tensor | None = None,
+    *,
+    last_value: Tensor | None = None,
+    time_dim: int = 1,
+    dtype: torch.dtype = torch.float64,
+) -> Tensor:
+    """The returns, step by step in `dtype`. Arguments as for `rl_triton_returns.compute_discounted_returns`."""
+
+    def per_step(x: Tensor) -> Tensor:
+        return x.movedim(time_dim, 0).to(dtype)
+
+    r = per_step(rewards)
+    terminated = terminateds.movedim(time_dim, 0) != 0
+    truncated = torch.zeros_like(terminated) if truncateds is None else truncateds.movedim(time_dim, 0) != 0
+    discount = per_step(gamma) if isinstance(gamma, Tensor) else torch.full_like(r, gamma)
+    steps = r.shape[0]
+
+    returns = list(r)
+    for t in reversed(range(steps)):
+        # The return of a step whose episode goes on outside the window; with nothing to continue with, no gamma either.
+        outside = r[t]
+        if bootstrap_values is not None:
+            outside = r[t] + discount[t] * per_step(bootstrap_values)[t]
+        elif last_value is not None and t == steps - 1:
+            outside = r[t] + discount[t] * last_value.to(dtype)
+
+        unfinished = outside
+        if t < steps - 1:
+            unfinished = torch.where(truncated[t], outside, r[t] + discount[t] * returns[t + 1])
+        returns[t] = torch.where(terminated[t], r[t], unfinished)
+    return torch.stack(returns).movedim(0, time_dim) if returns else torch.empty_like(r).movedim(0, time_dim)
