@@ -2,7 +2,21 @@
 
 from rl_triton_core import segmented_scan
 from rl_triton_gae import compute_gae
+from rl_triton_lambda import compute_lambda_returns
+from rl_triton_prefix import compute_episodic_prefix_sum
+from rl_triton_returns import compute_discounted_returns
+from rl_triton_traces import compute_eligibility_traces
+from rl_triton_vtrace import compute_vtrace
 
 from rl_triton._version import __version__
 
-__all__ = ["__version__", "compute_gae", "segmented_scan"]
+__all__ = [
+    "__version__",
+    "compute_discounted_returns",
+    "compute_eligibility_traces",
+    "compute_episodic_prefix_sum",
+    "compute_gae",
+    "compute_lambda_returns",
+    "compute_vtrace",
+    "segmented_scan",
+]

@@ -1,0 +1,219 @@
+"""compute_eligibility_traces by its kernels against the oracle: on a GPU, and with small sizes in the interpreter."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rl_triton_core.engine import environment
+from rl_triton_core.testing.calls import (
+    BOUNDARIES,
+    Draw,
+    assert_obeys_rule,
+    assert_obeys_rule_as_given,
+    on_kernel_device,
+    time_first,
+)
+from rl_triton_core.testing.cases import Case, load_cases
+from rl_triton_core.testing.kernels import INTERPRETED, kernel_device, kernel_marks
+from rl_triton_core.testing.plans import STRATEGIES, forced_plan
+from rl_triton_core.testing.tolerance import assert_within_rule
+from rl_triton_traces import compute_eligibility_traces, reference
+from torch import Tensor
+
+pytestmark = kernel_marks()
+DEVICE = kernel_device()
+CASES = load_cases(Path(__file__).parent / "cases" / "compute_eligibility_traces.json")
+# In the interpreter every tile costs its full size: rows of 33 steps, in one of 4096, are the dearest.
+SHAPES = [(1, 1), (3, 2), (2, 33), (2, 7), (8, 9), (3, 16), (1, 64)]
+SOME_SHAPES = SHAPES[4:6]
+if not INTERPRETED:
+    SHAPES = [(1, 1), (3, 2), (4096, 1), (127, 7), (4096, 9), (4096, 31), (3, 63), (127, 64), (4096, 65), (4096, 100)]
+    SHAPES += [(127, 131), (4096, 128), (128, 512), (127, 1000), (8, 1001), (3, 4097), (600, 4100), (1, 9000)]
+    SOME_SHAPES = SHAPES[3::2]
+
+
+def drawn(
+    shape: tuple[int, int], boundaries: str, *, seeded: bool = True, dtype: torch.dtype = torch.float32
+) -> dict[str, Any]:
+    """Arguments on the CPU, environment-major."""
+    draw = Draw(shape, dtype)
+    arguments = {"gradients": draw.numbers(), "dones": draw.flags(boundaries), "gamma": 0.99, "lambda_": 0.95}
+    return arguments | ({"seed_values": draw.numbers(shape[:1])} if seeded else {})
+
+
+def check(arguments: dict[str, Any], dtype: torch.dtype = torch.float32) -> None:
+    """Both layouts of arguments on the CPU."""
+    assert_obeys_rule(compute_eligibility_traces, reference.compute_eligibility_traces, arguments, dtype)
+
+
+def check_as_given(arguments: dict[str, Any]) -> Tensor:
+    """One call on the kernels' device."""
+    return assert_obeys_rule_as_given(compute_eligibility_traces, reference.compute_eligibility_traces, arguments)[0]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_worked_values(case: Case, dtype: torch.dtype) -> None:
+    given = {name: x if x.dtype == torch.bool else x.to(dtype) for name, x in case.inputs.items()}
+    loop = reference.compute_eligibility_traces(**given, **case.params, dtype=torch.float32)
+    actual = compute_eligibility_traces(**on_kernel_device(given), **case.params)
+    assert_within_rule(actual, case.expected["traces"], loop, dtype)
+
+
+@pytest.mark.parametrize("seeded", [False, True], ids=["from nothing", "seeded"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_shapes(shape: tuple[int, int], seeded: bool) -> None:
+    check(drawn(shape, "random", seeded=seeded))
+
+
+@pytest.mark.parametrize("boundaries", BOUNDARIES)
+@pytest.mark.parametrize("shape", SOME_SHAPES, ids=str)
+def test_boundaries(shape: tuple[int, int], boundaries: str) -> None:
+    check(drawn(shape, boundaries))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("shape", SOME_SHAPES, ids=str)
+def test_dtypes(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    if INTERPRETED and dtype == torch.bfloat16:
+        pytest.skip("the interpreter truncates to bfloat16")
+    check(drawn(shape, "random", dtype=dtype), dtype)
+
+
+def test_integers_count_as_float32() -> None:
+    arguments = drawn(SOME_SHAPES[1], "random")
+    for name in ("gradients", "seed_values"):
+        arguments[name] = (4 * arguments[name]).long()
+    check(arguments)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.float32, torch.float64], ids=str)
+def test_flags_of_any_dtype(dtype: torch.dtype) -> None:
+    arguments = drawn(SOME_SHAPES[1], "random")
+    arguments["dones"] = arguments["dones"].to(dtype) * (1 if dtype == torch.bool else 3)
+    check(arguments)
+
+
+@pytest.mark.parametrize(("gamma", "lambda_"), [(1.0, 1.0), (0.999, 1.0), (0.5, 0.5), (0.0, 0.9), (0.0, 0.0)])
+def test_decays(gamma: float, lambda_: float) -> None:
+    for dtype in (torch.float32, torch.float64):
+        check(drawn((2, 40), "random", dtype=dtype) | {"gamma": gamma, "lambda_": lambda_}, dtype)
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf])
+@pytest.mark.parametrize("shape", SHAPES[3:7] if INTERPRETED else SHAPES[3:], ids=str)
+def test_what_is_not_finite_stays_in_its_episode(shape: tuple[int, int], poison: float) -> None:
+    arguments = drawn(shape, "random")
+    generator = torch.Generator().manual_seed(1)
+    for name in ("gradients", "seed_values"):
+        x = arguments[name]
+        x[torch.rand(x.shape, generator=generator) < 0.05] = poison
+    check(arguments)
+
+
+@pytest.mark.parametrize("shape", [(4, 10), (3, 16)], ids=str)
+def test_a_seed_stays_in_its_row(shape: tuple[int, int]) -> None:
+    """Also where rows lie end to end in a tile: the last step of a row stands before the first one of the next."""
+    arguments = drawn(shape, "last")
+    arguments["seed_values"][::2] = math.nan
+    check(arguments)
+    arguments["dones"][:, 0] = True
+    check(arguments)
+    assert compute_eligibility_traces(**on_kernel_device(arguments))[:, 1:].isfinite().all()
+
+
+@pytest.fixture
+def without_copies(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A copy of a tensor is an error."""
+    monkeypatch.setattr(environment, "PERFORMANCE_WARNINGS", True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=r"\w+: copied")
+        yield
+
+
+@pytest.mark.usefixtures("without_copies")
+@pytest.mark.parametrize(
+    "shape", [(2, 9, 3), (3, 8, 4), (1, 24, 2)] + ([] if INTERPRETED else [(64, 129, 33)]), ids=str
+)
+def test_features_share_flags_by_a_view(shape: tuple[int, int, int]) -> None:
+    draw = Draw(shape)
+    given = on_kernel_device({"gradients": draw.numbers(), "dones": Draw(shape[:2]).flags("random", 0.3)})
+    given |= {"gamma": 0.9, "lambda_": 0.8, "seed_values": draw.numbers((shape[0], shape[2])).to(DEVICE)}
+    given["dones"] = given["dones"].unsqueeze(-1).expand(shape)
+    assert given["dones"].stride(-1) == 0
+    inner_time = given["gradients"].transpose(1, 2).contiguous().transpose(1, 2)
+    for gradients in (given["gradients"], inner_time):
+        traces = check_as_given(given | {"gradients": gradients})
+        assert traces.stride() == gradients.stride()
+
+
+@pytest.mark.usefixtures("without_copies")
+def test_views_are_read_in_place() -> None:
+    rows, steps = SOME_SHAPES[1]
+    given = on_kernel_device(drawn((rows, steps), "random"))
+    stepped = torch.full((rows, 2 * steps + 1), math.nan, device=DEVICE)[:, 1::2]
+    offset = torch.full((rows * steps + 1,), math.nan, device=DEVICE)[1:].view(rows, steps)
+    for view in (stepped, offset):
+        view.copy_(given["gradients"])
+    seeds = torch.full((rows, 2), math.nan, device=DEVICE)[:, 1]
+    seeds.copy_(given["seed_values"])
+    turned = time_first(given["dones"]).t()
+    check_as_given(given | {"gradients": stepped, "dones": turned})
+    check_as_given(given | {"gradients": offset, "seed_values": seeds})
+    check_as_given(given | {"gradients": time_first(given["gradients"]).t()})
+    # One flag per environment for all steps, and one per step for all environments.
+    check_as_given(given | {"dones": given["dones"][:, :1].expand(rows, steps)})
+    check_as_given(given | {"dones": given["dones"][:1].expand(rows, steps)})
+
+
+@pytest.mark.parametrize(("shape", "dim"), [((2, 3, 9), 1), ((2, 3, 9), 2), ((9, 2, 3), 0), ((2, 3, 9, 2), -2)])
+def test_batch_axes_before_and_after_time(shape: tuple[int, ...], dim: int) -> None:
+    draw = Draw(shape)
+    row_shape = shape[: dim % len(shape)] + shape[dim % len(shape) + 1 :]
+    given = {"gradients": draw.numbers(), "dones": draw.flags("random"), "seed_values": draw.numbers(row_shape)}
+    check_as_given(on_kernel_device(given) | {"gamma": 0.9, "lambda_": 0.8, "time_dim": dim})
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="a GPU gets these plans from problems of their size")
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_strategies(strategy: str) -> None:
+    arguments = drawn((2, 43), "random")
+    # Ends of episodes where a tile ends, and just before.
+    arguments["dones"][0, 15] = arguments["dones"][1, 31] = arguments["dones"][1, 30] = True
+    arguments["gradients"][0, 3] = math.nan
+    with forced_plan(strategy):
+        check(arguments)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)], ids=str)
+def test_empty(shape: tuple[int, int], dim: int) -> None:
+    x = torch.ones(shape, device=DEVICE)
+    traces = compute_eligibility_traces(x, x, 0.9, 0.8, torch.ones(shape[1 - dim], device=DEVICE), time_dim=dim)
+    assert traces.shape == shape
+    assert traces.device == x.device
+
+
+@pytest.mark.skipif(INTERPRETED, reason="long rows")
+@pytest.mark.parametrize("decay", [0.94, 0.99, 0.999, 0.9999, 1.0])
+@pytest.mark.parametrize(("rows", "steps"), [(64, 512), (64, 2048), (3, 20001)])
+def test_long_rows_and_decays_near_one(rows: int, steps: int, decay: float) -> None:
+    check_as_given(on_kernel_device(drawn((rows, steps), "none")) | {"gamma": decay, "lambda_": 1.0})
+
+
+@pytest.mark.skipif(INTERPRETED, reason="long rows")
+@pytest.mark.parametrize(
+    ("rows", "steps", "decay"),
+    [
+        *((8, 131072, decay) for decay in (0.95, 0.999, 1.0)),
+        pytest.param(1, 1048576, 0.999, marks=pytest.mark.slow),
+    ],
+)
+def test_few_long_rows(rows: int, steps: int, decay: float) -> None:
+    check_as_given(on_kernel_device(drawn((rows, steps), "none")) | {"gamma": decay, "lambda_": 1.0})
