@@ -7,6 +7,7 @@ import rl_triton_core
 import rl_triton_gae
 import rl_triton_lambda
 import rl_triton_prefix
+import rl_triton_retrace
 import rl_triton_returns
 import rl_triton_traces
 import rl_triton_vtrace
@@ -15,6 +16,7 @@ import rl_triton_vtrace
 def test_functions_are_the_packages_own() -> None:
     assert rl_triton.compute_gae is rl_triton_gae.compute_gae
     assert rl_triton.compute_vtrace is rl_triton_vtrace.compute_vtrace
+    assert rl_triton.compute_retrace is rl_triton_retrace.compute_retrace
     assert rl_triton.compute_lambda_returns is rl_triton_lambda.compute_lambda_returns
     assert rl_triton.compute_discounted_returns is rl_triton_returns.compute_discounted_returns
     assert rl_triton.compute_eligibility_traces is rl_triton_traces.compute_eligibility_traces

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from rl_triton_core import api, segmented_scan
-from rl_triton_core.engine.algorithm import CLIP, FRACTION, Field
+from rl_triton_core.engine.algorithm import CLIP, FRACTION, Algorithm, Field
 from rl_triton_core.engine.arguments import check_arguments, check_exclusive, check_number
 
 X = torch.zeros(2, 5)
@@ -145,3 +145,43 @@ def test_what_is_one_number_only(field: Field, value: Any, hint: str) -> None:
     with pytest.raises(TypeError) as caught:
         check_arguments(algorithm, (X, X, None, value), (None,), 1)
     assert str(caught.value) == f"rho_bar: expected a float, got {type(value).__name__}{hint}"
+
+
+WITH_ACTIONS = Algorithm(
+    name="with_actions",
+    reverse=True,
+    fields=(Field("rewards", required=True), Field("policy", wide=True), Field("actions", index=True)),
+    row_fields=(Field("last_policy", wide=True),),
+    outputs=1,
+    load_tile=lambda: pytest.fail("loaded"),
+    coefficients=lambda *arguments: pytest.fail("called"),
+    emit=lambda *arguments: pytest.fail("called"),
+)
+
+
+@pytest.mark.parametrize(
+    ("policy", "last_policy"), [((2, 5, 3), None), ((2, 5, 3), (2, 3)), (None, (2, 1)), ((2, 5, 1), (2, 1))]
+)
+def test_a_wide_field_has_one_more_axis(policy: Any, last_policy: Any) -> None:
+    given = [None if shape is None else torch.zeros(shape) for shape in (policy, last_policy)]
+    checked, checked_rows, dim = check_arguments(WITH_ACTIONS, (X, given[0], X.long()), (given[1],), 1)
+    assert [checked[1], *checked_rows] == given
+    assert dim == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "actions", "last_policy", "error", "message"),
+    [
+        (X, None, None, ValueError, r"policy: expected shape \(2, 5, A\), like rewards with .* got \(2, 5\)"),
+        (torch.zeros(5, 2, 3), None, None, ValueError, r"policy: expected shape \(2, 5, A\)"),
+        (torch.zeros(2, 5, 0), None, None, ValueError, r"policy: expected at least one action .* \(2, 5, 0\)"),
+        (torch.zeros(2, 5, 3), None, torch.zeros(2, 4), ValueError, r"last_policy: .* 3 actions like policy, got 4"),
+        (None, None, torch.zeros(5, 3), ValueError, r"last_policy: expected shape \(2, A\), .* without its time axis"),
+        (None, None, torch.zeros(()), ValueError, r"last_policy: expected shape \(2, A\).* got \(\)"),
+        (None, X, None, TypeError, r"actions: expected an integer dtype, got torch.float32"),
+        (None, X.long()[0], None, ValueError, r"actions: expected shape \(2, 5\) like rewards"),
+    ],
+)
+def test_a_bad_call_with_actions(policy: Any, actions: Any, last_policy: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        check_arguments(WITH_ACTIONS, (X, policy, actions), (last_policy,), 1)

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from rl_triton_core.engine import environment
-from rl_triton_core.engine.layout import Strides, empty_output, fold_batch, in_place_or_copied
+from rl_triton_core.engine.layout import Strides, empty_output, fold_axes, fold_batch, in_place_or_copied
 from torch import Tensor
 
 
@@ -89,6 +89,36 @@ def test_folded_strides_find_every_element(x: Tensor, data: st.DataObject) -> No
 )
 def test_common_layouts(x: Tensor, dim: int | None, expected: Strides) -> None:
     assert fold_batch(x.shape, x.stride(), dim) == expected
+
+
+@pytest.mark.parametrize(
+    ("x", "dim", "expected"),
+    [
+        (torch.empty(5, 7, 4), 1, Strides(4, 28, None, None, 1, 4)),
+        (torch.empty(7, 5, 4), 0, Strides(20, 4, None, None, 1, 4)),
+        (torch.empty(5, 4, 7).transpose(1, 2), 1, Strides(1, 28, None, None, 7, 4)),
+        (torch.empty(5, 4), None, Strides(0, 4, None, None, 1, 4)),
+        (torch.empty(5, 1, 4), 1, Strides(0, 4, None, None, 1, 4)),
+        (torch.empty(5, 7, 2)[..., :1], 1, Strides(2, 14, None, None, 1, 1)),
+        (torch.empty(5, 7, 3, 4), 1, Strides(12, 84, 4, 3, 1, 4)),
+        (torch.empty(5, 7, 1).expand(5, 7, 4), 1, Strides(1, 7, None, None, 0, 4)),
+    ],
+)
+def test_the_last_axis_of_a_wide_tensor_is_its_own(x: Tensor, dim: int | None, expected: Strides) -> None:
+    strides = fold_axes(x.shape, x.stride(), dim, wide=True)
+    assert strides == expected
+    rows = x[..., 0].numel() // (1 if dim is None else x.shape[dim])
+    last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+    assert strides.extent(rows, 1 if dim is None else x.shape[dim]) == last
+
+
+def test_a_wide_tensor_of_three_batch_axes_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "PERFORMANCE_WARNINGS", True)
+    x = three_batch_axes().unsqueeze(-1).expand(-1, -1, -1, -1, 2)
+    with pytest.warns(UserWarning, match="next_q_values_all: copied"):
+        copy, strides = in_place_or_copied("next_q_values_all", x, 1, wide=True)
+    assert torch.equal(copy, x)
+    assert strides == fold_axes(copy.shape, copy.stride(), 1, wide=True)
 
 
 def three_batch_axes() -> Tensor:

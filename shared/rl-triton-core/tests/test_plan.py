@@ -105,6 +105,35 @@ def test_tiles_are_what_a_gpu_can_run() -> None:
         assert found.columns == 1 or not layout["contiguous"]
 
 
+def test_actions_have_tiles_of_few_steps() -> None:
+    for rows, steps, layout in problems(steps=(*STEPS, 2**31)):
+        for actions in (1, 4, 18, 128, 1000):
+            found = make_plan(rows, steps, **(layout | {"dense": False}), device=H200, actions=actions)
+            threads = found.warps * H200.warp_size
+            assert threads <= min(512, found.lanes * found.columns), (rows, steps, layout, found)
+            # What a thread holds of one tensor in a block of actions.
+            assert found.lanes * found.columns * found.actions // threads <= 16
+            assert found.steps in ((1, 4) if actions <= 4 else (1,))
+            assert not found.dense
+            per_program = found.rows_per_tile * found.columns
+            assert (found.programs - 1) * per_program < rows <= found.programs * per_program
+            if found.chunks:
+                per_chunk = found.tiles * found.lanes * found.steps
+                assert (found.chunks - 1) * per_chunk < steps <= found.chunks * per_chunk
+                assert found.chunks * found.tiles > plan.TILES_NEVER_CHUNKED
+                assert found.chunks <= plan.MOST_CHUNKS
+            if rows <= 3 and steps <= 1016:
+                assert (visits(found, rows, steps) == 1).all(), (rows, steps, layout, found)
+
+
+@pytest.mark.parametrize(
+    ("actions", "block"), [(1, 1), (2, 2), (3, 4), (8, 8), (9, 16), (16, 16), (18, 8), (31, 16), (1000, 16), (33, 8)]
+)
+def test_blocks_of_actions_are_hardly_ever_empty(actions: int, block: int) -> None:
+    found = make_plan(64, 128, contiguous=True, unit=8, dense=False, device=H200, actions=actions)
+    assert found.actions == block
+
+
 def test_chunks_are_for_few_long_rows() -> None:
     for rows, steps, layout in problems(steps=(*STEPS, 2**31)):
         found = make_plan(rows, steps, **layout, device=H200)

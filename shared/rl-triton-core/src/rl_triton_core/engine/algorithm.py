@@ -33,9 +33,11 @@ MOST_ROW_FIELDS = 4
 class Field:
     """One argument with a value per step (or, among `row_fields`, per row).
 
-    A flag is set where it is non-zero, whatever its dtype; anything else is a real number. A field with a range of
-    `numbers` may also be one float for all steps, and is never anything else unless it is `per_step` too; as a float it
-    reaches the algorithm among its numbers and is absent from its steps.
+    A flag is set where it is non-zero, whatever its dtype; an index is of an integer dtype and counts in no promotion;
+    anything else is a real number. A field with a range of `numbers` may also be one float for all steps, and is never
+    anything else unless it is `per_step` too; as a float it reaches the algorithm among its numbers and is absent from
+    its steps. A wide field has one more axis, the last one, of one length for all wide fields of a call: a number for
+    every action.
     """
 
     name: str
@@ -43,6 +45,13 @@ class Field:
     required: bool = False
     numbers: Range | None = None
     per_step: bool = True
+    index: bool = False
+    wide: bool = False
+
+    @property
+    def is_real(self) -> bool:
+        """Whether a tensor holds real numbers, whose dtype counts."""
+        return not (self.flag or self.index)
 
 
 @dataclass(frozen=True)
@@ -53,10 +62,18 @@ class Tile:
     y[t] = u[t] + decay[t] * y[neighbour], as (u, decay, cut). `emit(step, neighbour, at_open_end, row_values, state,
     neighbour_state, numbers)` gives the outputs. A step is a tuple in the order of the fields; what a call lacks is
     None in it. The neighbour is the step on the side that y comes from.
+
+    Wide fields are in no step. `derive(step, at_open_end, mask, wide, time_strides, action_strides, n_actions, BLOCK,
+    ONE_BLOCK, EVEN, NUMBER, NEIGHBOUR)` reads them and gives a tuple of values, which stand in the step behind its
+    fields. It sees steps of any shape: those of a tile, and (NEIGHBOUR) the one beside it, whose derived values need to
+    be right only where a coefficient or an output asks a neighbour for them. `wide` are pointers to the first action of
+    the step; what a call lacks is None. Actions are walked in blocks of BLOCK, a power of two; ONE_BLOCK says whether
+    one covers them all, EVEN whether blocks end where the actions do.
     """
 
     coefficients: Any
     emit: Any
+    derive: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +86,9 @@ class Algorithm:
     is the value of every decay where one number serves all steps; it is asked only if every field that may be a number
     is one. `derived_numbers(numbers)` are further numbers for the tile, after those of the fields: worked out in
     float64 and rounded once, where the tile could only combine rounded ones. The number of a field that came as a
-    tensor is 0, and what is derived from it not to be read. Outputs that are targets are not `differentiable`: no
-    gradient is recorded. `shortcut` is the dispatcher's: the way straight to the last call.
+    tensor is 0, and what follows from it not to be read. `derived` is how many values the tile derives from wide
+    fields. Outputs that are targets are not `differentiable`: no gradient is recorded. `shortcut` is the dispatcher's:
+    the way straight to the last call.
     """
 
     name: str
@@ -85,6 +103,7 @@ class Algorithm:
     emit: Callable[[OptionalTensors, OptionalTensors, Numbers, Tensor, int], tuple[Tensor, ...]]
     uniform_decay: Callable[[Numbers], float] | None = None
     derived_numbers: Callable[[Numbers], Numbers] | None = None
+    derived: int = 0
     differentiable: bool = True
     shortcut: dict[str, Any] = field(default_factory=dict, repr=False)
 
@@ -93,5 +112,7 @@ class Algorithm:
             ("fields", self.fields, MOST_FIELDS),
             ("row fields", self.row_fields, MOST_ROW_FIELDS),
         ):
-            if len(fields) > most:
-                raise ValueError(f"{self.name}: expected at most {most} {kind}, got {len(fields)}")
+            # What is derived from wide fields stands behind the others.
+            found = len(fields) + (self.derived if fields is self.fields else 0)
+            if found > most:
+                raise ValueError(f"{self.name}: expected at most {most} {kind}, got {found}")

@@ -34,17 +34,26 @@ def check_arguments(
         _check_type(field, value)
     leader, first = algorithm.fields[0], fields[0]
     dim = check_time_dim(leader.name, first, time_dim)
+    widest = _widest(algorithm, fields, row_fields)
     checked: list[Tensor | float | None] = []
     for field, value in zip(algorithm.fields, fields, strict=True):
         if isinstance(value, Tensor):
-            _check_step_shape(field, value, leader.name, first)
+            if field.wide:
+                _check_wide_shape(field, value, leader.name, tuple(first.shape), widest)
+            else:
+                _check_step_shape(field, value, leader.name, first)
             checked.append(value.resolve_neg())
         elif value is None:
             checked.append(None)
         else:
             checked.append(check_number(field, value))
     for field, value in zip(algorithm.row_fields, row_fields, strict=True):
-        if value is not None:
+        if value is not None and field.wide:
+            shape = tuple(first.shape)
+            _check_wide_shape(
+                field, value, f"{leader.name} without its time axis", shape[:dim] + shape[dim + 1 :], widest
+            )
+        elif value is not None:
             _check_row_shape(field.name, value, leader.name, first, dim, time_dim)
     for field, value in zip((*algorithm.fields, *algorithm.row_fields), (*fields, *row_fields), strict=True):
         if isinstance(value, Tensor) and value.device != first.device:
@@ -108,6 +117,9 @@ def _check_tensor(field: Field, value: Tensor) -> None:
     if field.flag:
         if value.is_complex():
             raise TypeError(f"{field.name}: expected flags of a real dtype, got {value.dtype}")
+    elif field.index:
+        if value.dtype not in _NUMBER_DTYPES or value.is_floating_point():
+            raise TypeError(f"{field.name}: expected an integer dtype, got {value.dtype}")
     elif value.dtype not in _NUMBER_DTYPES:
         raise TypeError(
             f"{field.name}: expected float16, bfloat16, float32, float64 or an integer dtype, got {value.dtype}"
@@ -141,6 +153,35 @@ def _check_step_shape(field: Field, tensor: Tensor, leader: str, first: Tensor) 
     raise ValueError(
         f"{field.name}: expected shape {tuple(first.shape)} like {leader}, got {tuple(tensor.shape)}{hint}"
     )
+
+
+def _widest(algorithm: Algorithm, fields: Sequence[Any], row_fields: Sequence[Any]) -> tuple[str, int] | None:
+    """The first wide field of a call, and the length of its last axis, which is that of all others."""
+    for field, value in zip((*algorithm.fields, *algorithm.row_fields), (*fields, *row_fields), strict=True):
+        if field.wide and value is not None:
+            return field.name, value.shape[-1] if value.dim() else 0
+    return None
+
+
+def _check_wide_shape(
+    field: Field, tensor: Tensor, leader: str, shape: tuple[int, ...], widest: tuple[str, int] | None
+) -> None:
+    assert widest is not None
+    first, length = widest
+    if tuple(tensor.shape[:-1]) != shape or tensor.dim() == 0:
+        raise ValueError(
+            f"{field.name}: expected shape ({', '.join(map(str, (*shape, 'A')))}), like {leader} with a last axis of A "
+            f"actions, got {tuple(tensor.shape)}"
+        )
+    if length == 0:
+        raise ValueError(
+            f"{field.name}: expected at least one action in the last axis, got shape {tuple(tensor.shape)}"
+        )
+    if tensor.shape[-1] != length:
+        raise ValueError(
+            f"{field.name}: expected a last axis of {length} actions like {first}, got {tensor.shape[-1]} in "
+            f"{tuple(tensor.shape)}"
+        )
 
 
 def _check_row_shape(name: str, tensor: Tensor, leader: str, first: Tensor, dim: int, time_dim: int) -> None:

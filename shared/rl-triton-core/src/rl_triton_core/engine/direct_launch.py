@@ -61,7 +61,7 @@ def _launch_function(
     device_index: int,
 ) -> Callable[[Sequence[Tensor], tuple[Any, ...], float], bool]:
     """A closure, since this is the hot path: local names cost less than attributes."""
-    outer_strides, inner_strides, inner_sizes, time_strides = layout_arguments
+    outer_strides, inner_strides, inner_sizes, time_strides, action_strides = layout_arguments
     current_device, current_stream = torch._C._cuda_getDevice, torch._C._cuda_getCurrentRawStream
     reduce, either, runtime = functools.reduce, operator.or_, _runtime_knobs()
     enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
@@ -86,7 +86,7 @@ def _launch_function(
         for run, (grid_x, grid_y), handles, tail in launches:
             run(
                 grid_x, grid_y, 1, stream, *handles, pointers, outer_strides, inner_strides,
-                inner_sizes, time_strides, addresses, scalars, log2_decay, *tail,
+                inner_sizes, time_strides, action_strides, addresses, scalars, log2_decay, *tail,
             )  # fmt: skip
         return True
 

@@ -140,7 +140,7 @@ def _compute(
     first = fields[0]
     assert isinstance(first, Tensor)
     described = list(zip((*algorithm.fields, *algorithm.row_fields), (*fields, *row_fields), strict=True))
-    result = result_dtype(value for field, value in described if isinstance(value, Tensor) and not field.flag)
+    result = result_dtype(value for field, value in described if isinstance(value, Tensor) and field.is_real)
     if first.numel() == 0:
         return tuple(empty_output(first, result) for _ in range(algorithm.outputs))
     number = accumulation_dtype(result)
@@ -151,7 +151,7 @@ def _compute(
         elif field.flag:
             converted.append(value if value.dtype == torch.bool else value != 0)
         else:
-            converted.append(value.to(number))
+            converted.append(value.to(torch.int64 if field.index else number))
     if is_transformed():
         converted[0] = _with_all_batch_axes(converted)
     tensors: OptionalTensors = tuple(converted[: len(fields)])

@@ -18,8 +18,9 @@ of it; whatever the state is on the other side of the cut between them, none of 
 group inside which the tensor itself ends are loaded one by one.
 
     slot        where a tensor is found: (its place among the pointers, its layout's among the strides, whether that has
-                two batch axes, whether it holds flags), or None where the call lacks it
-    step        one number, flag or None (where the call lacks it) per field, in the order of the algorithm's fields
+                two batch axes, what it holds), or None where the call lacks it
+    step        one number, flag or None (where the call lacks it) per field, in the order of the algorithm's fields;
+                behind them what the algorithm derives from fields with a number for every action (WIDE)
     tile        [ROWS, LANES] where time is contiguous, [LANES, ROWS] where rows are: a lane owns ROWS adjacent rows
     map, state  tuples that only the functions handed over look into
 
@@ -29,6 +30,11 @@ the kernel's own body.
 
 import triton
 import triton.language as tl
+
+# What a field holds; Triton 3.6 takes no strings in a tuple.
+REAL = tl.constexpr(0)
+FLAG = tl.constexpr(1)
+ACTION = tl.constexpr(2)
 
 
 @triton.jit
@@ -59,13 +65,72 @@ def row_start(
 
 
 @triton.jit
-def load_field(start, time_stride, FLAG: tl.constexpr, t, mask, NUMBER: tl.constexpr):
-    """One field at the steps t: a flag of any dtype (non-zero means set) or a number to accumulate with."""
+def load_field(start, time_stride, KIND: tl.constexpr, t, mask, NUMBER: tl.constexpr):
+    """One field at the steps t: a flag of any dtype (non-zero means set), an index or a number to accumulate with."""
     value = tl.load(start + t * time_stride, mask, other=0)
-    if FLAG:
+    if KIND == FLAG:
         return value != 0
+    elif KIND == ACTION:
+        return value.to(tl.int64)
     else:
         return value.to(NUMBER)
+
+
+@triton.jit
+def derive_at(
+    step,
+    at_open_end,
+    mask,
+    rows,
+    t,
+    pointers,
+    outer_strides,
+    inner_strides,
+    inner_sizes,
+    time_strides,
+    action_strides,
+    n_action_units,
+    DERIVE: tl.constexpr,
+    WIDE: tl.constexpr,
+    N_WIDE: tl.constexpr,
+    ACTIONS: tl.constexpr,
+    NUMBER: tl.constexpr,
+    INDEX: tl.constexpr,
+    NEIGHBOUR: tl.constexpr,
+):
+    """What the algorithm derives at the steps t from fields with a number for every action.
+
+    ACTIONS is how these are walked: in blocks of how many, whether one block does, whether the blocks end where the
+    actions do, and the unit of their number and of the strides.
+    """
+    UNIT: tl.constexpr = ACTIONS[3]
+    strides = [
+        time_strides[WIDE[i][1]] * UNIT if WIDE[i] is not None and WIDE[i][3] else None for i in (0, 1, 2, 3)[:N_WIDE]
+    ]
+    starts = [
+        (
+            row_start(
+                pointers[WIDE[i][0]], outer_strides, inner_strides, inner_sizes, rows, WIDE[i][1], WIDE[i][2], UNIT
+            )
+            if WIDE[i] is not None
+            else None
+        )
+        for i in (0, 1, 2, 3)[:N_WIDE]
+    ]
+    return DERIVE(
+        step,
+        at_open_end,
+        mask,
+        [starts[i] + t * strides[i] if strides[i] is not None else starts[i] for i in (0, 1, 2, 3)[:N_WIDE]],
+        strides,
+        [action_strides[WIDE[i][1]] if WIDE[i] is not None else None for i in (0, 1, 2, 3)[:N_WIDE]],
+        n_action_units.to(INDEX) * UNIT,
+        ACTIONS[0],
+        ACTIONS[1],
+        ACTIONS[2],
+        NUMBER,
+        NEIGHBOUR,
+    )
 
 
 @triton.jit
@@ -237,15 +302,17 @@ def map_before(
         "n_units",
         "n_groups",
         "rows_per_tile",
+        "n_action_units",
     ],
-    do_not_specialize_on_alignment=["time_strides"],
+    do_not_specialize_on_alignment=["time_strides", "action_strides"],
 )
 def scan(
     pointers,
     outer_strides,
     inner_strides,
     inner_sizes,
-    time_strides,  # what is there, and the layouts it is in
+    time_strides,
+    action_strides,  # what is there, and the layouts it is in
     summaries,
     scalars,
     log2_decay,
@@ -253,14 +320,19 @@ def scan(
     n_rows,
     n_units,
     n_groups,
-    rows_per_tile,  #
+    rows_per_tile,
+    n_action_units,  #
     FIELDS: tl.constexpr,
+    WIDE: tl.constexpr,
     ROW_FIELDS: tl.constexpr,
     OUTPUTS: tl.constexpr,  # slots: where each tensor is found
     COEFFICIENTS: tl.constexpr,
     EMIT: tl.constexpr,
+    DERIVE: tl.constexpr,
     REVERSE: tl.constexpr,  # the algorithm
     N_FIELDS: tl.constexpr,
+    N_WIDE: tl.constexpr,
+    N_DERIVED: tl.constexpr,
     N_ROW_FIELDS: tl.constexpr,
     N_OUTPUTS: tl.constexpr,  #
     STEP: tl.constexpr,
@@ -281,7 +353,8 @@ def scan(
     STEPS: tl.constexpr,
     VECTOR: tl.constexpr,
     EVEN: tl.constexpr,
-    UNIT: tl.constexpr,  # layout
+    UNIT: tl.constexpr,
+    ACTIONS: tl.constexpr,  # layout
     ROWS: tl.constexpr,
     LANES: tl.constexpr,
     TILES: tl.constexpr,
@@ -430,6 +503,15 @@ def scan(
             )
             for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_FIELDS]
         ]
+        if N_DERIVED > 0:
+            of_beyond = derive_at(
+                beyond, never, beyond_mask, rows, beyond_t, pointers, outer_strides, inner_strides, inner_sizes,
+                time_strides, action_strides, n_action_units, DERIVE, WIDE, N_WIDE, ACTIONS, NUMBER, INDEX, True,
+            )  # fmt: skip
+            beyond = [
+                beyond[i] if i < N_FIELDS else of_beyond[i - N_FIELDS]
+                for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[: N_FIELDS + N_DERIVED]
+            ]
         if VECTOR:
             wide_t = t[:, :, None] + tl.arange(0, STEPS)[None, None, :]
             wide_mask = mask[:, :, None]
@@ -437,7 +519,7 @@ def scan(
                 wide_mask = wide_mask & (wide_t < n_steps)
             if DENSE:
                 wide_mask = (mask & (t + STEPS <= n_total))[:, :, None]
-            wide = [
+            loaded = [
                 (
                     load_field(
                         starts[i] if DENSE else starts[i][:, :, None],
@@ -453,10 +535,10 @@ def scan(
                 for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_FIELDS]
             ]
             if DENSE:
-                wide = [
+                loaded = [
                     (
                         with_last_steps(
-                            wide[i],
+                            loaded[i],
                             starts[i],
                             time_strides[FIELDS[i][1]],
                             FIELDS[i][3],
@@ -471,9 +553,19 @@ def scan(
                     )
                     for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_FIELDS]
                 ]
+            if N_DERIVED > 0:
+                derived = derive_at(
+                    loaded, wide_t == open_end, wide_mask, rows[:, :, None], wide_t, pointers, outer_strides,
+                    inner_strides, inner_sizes, time_strides, action_strides, n_action_units, DERIVE, WIDE, N_WIDE,
+                    ACTIONS, NUMBER, INDEX, False,
+                )  # fmt: skip
+                loaded = [
+                    loaded[i] if i < N_FIELDS else derived[i - N_FIELDS]
+                    for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[: N_FIELDS + N_DERIVED]
+                ]
             pieces = [
-                split_steps(wide[i], STEPS) if FIELDS[i] is not None else (None,) * STEPS
-                for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_FIELDS]
+                split_steps(loaded[i], STEPS) if loaded[i] is not None else (None,) * STEPS
+                for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[: N_FIELDS + N_DERIVED]
             ]
             steps = [[piece[j] for piece in pieces] for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]]
         else:
@@ -495,6 +587,22 @@ def scan(
                 ]
                 for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]
             ]
+            if N_DERIVED > 0:
+                derived = [
+                    derive_at(
+                        steps[j], t + j == open_end, mask if EVEN else mask & (t + j < n_steps), rows, t + j, pointers,
+                        outer_strides, inner_strides, inner_sizes, time_strides, action_strides, n_action_units,
+                        DERIVE, WIDE, N_WIDE, ACTIONS, NUMBER, INDEX, False,
+                    )
+                    for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]
+                ]  # fmt: skip
+                steps = [
+                    [
+                        steps[j][i] if i < N_FIELDS else derived[j][i - N_FIELDS]
+                        for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[: N_FIELDS + N_DERIVED]
+                    ]
+                    for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]
+                ]
 
         at_open_end = ()
         coefficients = ()

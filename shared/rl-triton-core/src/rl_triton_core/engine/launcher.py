@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
 from rl_triton_core.engine import layout
-from rl_triton_core.engine.algorithm import Algorithm
+from rl_triton_core.engine.algorithm import Algorithm, Field
 from rl_triton_core.engine.direct_launch import DirectLaunch, picker
 from rl_triton_core.engine.environment import DIRECT_LAUNCH, INTERPRETER
 from rl_triton_core.engine.plan import SHORT_ROW, Device, make_plan
@@ -29,6 +30,8 @@ from rl_triton_core.engine.precision import (
 )
 
 _INT32_ELEMENTS = 2**31 - 2**16
+# What a field holds, as the kernel's module names it.
+_REAL, _FLAG, _INDEX = 0, 1, 2
 
 
 class KernelCall:
@@ -52,11 +55,8 @@ class KernelCall:
         first = fields[0]
         assert isinstance(first, Tensor)
         tensors = [field if isinstance(field, Tensor) else None for field in fields]
-        real = [
-            t
-            for t, field in zip((*tensors, *row_fields), (*algorithm.fields, *algorithm.row_fields), strict=True)
-            if t is not None and not field.flag
-        ]
+        described = list(zip((*tensors, *row_fields), (*algorithm.fields, *algorithm.row_fields), strict=True))
+        real = [t for t, field in described if t is not None and field.is_real]
         self.device, self.device_index = first.device, first.get_device()
         self.dtype = result_dtype(real)
         self.double = accumulation_dtype(self.dtype) == torch.float64
@@ -73,8 +73,8 @@ class KernelCall:
         self.rows = first.numel() // max(self.steps, 1)
         self.is_empty = first.numel() == 0
         self.needs_copy = False
-        strides = [self._strides(t, dim) for t in tensors]
-        row_strides = [self._strides(t, None) for t in row_fields]
+        strides = [self._strides(t, field, dim) for t, field in described[: len(tensors)]]
+        row_strides = [self._strides(t, field, None) for t, field in described[len(tensors) :]]
         output_strides = layout.fold_batch(self.output_shape, self.output_stride, dim)
         if output_strides is None:
             # The kernel writes a contiguous output, which is then laid out like the first argument.
@@ -82,42 +82,54 @@ class KernelCall:
             self.output_stride = torch.empty(self.output_shape, device="meta").stride()
             output_strides = layout.fold_batch(self.output_shape, self.output_stride, dim)
             assert output_strides is not None
-        step_strides = [s for s in (*strides, output_strides) if s is not None]
+        step_strides = [
+            s for s, (_, field) in zip(strides, described, strict=False) if s is not None and not field.wide
+        ]
+        step_strides.append(output_strides)
+        self.actions = _Actions.of(
+            [(t, s) for (t, field), s in zip(described, (*strides, *row_strides), strict=True) if field.wide]
+        )
         self.contiguous = _time_is_contiguous(step_strides, self.steps)
         self.unit = _unit(self.steps, step_strides) if self.contiguous else 1
         dense = self.contiguous and all(_follow_each_other(s, self.rows, self.steps) for s in step_strides)
-        wide = any(s.extent(self.rows, self.steps) >= _INT32_ELEMENTS for s in (*step_strides, *row_strides) if s)
+        # Wide tensors are found by the row and its step, which dense groups do not tell.
+        dense = dense and not self.actions.number
+        far = any(
+            s.extent(self.rows, self.steps) >= _INT32_ELEMENTS for s in (*strides, *row_strides, output_strides) if s
+        )
         self.plan = make_plan(
             max(self.rows, 1),
             max(self.steps, 1),
             contiguous=self.contiguous,
             unit=self.unit,
             dense=dense,
+            actions=self.actions.number,
             device=_device(self.device),
         )
-        if self.plan.dense:
-            self.unit = 1
-        self._make_arguments(strides, row_strides, output_strides, wide)
+        # No more than a lane loads at once, so that no kernel is compiled for a difference that it cannot use.
+        self.unit = 1 if self.plan.dense else min(self.unit, self.plan.steps)
+        self._make_arguments(strides, row_strides, output_strides, far)
         self.direct: DirectLaunch | None = None
         self.shortcut: Callable[[Any, Any], Any] | None = None
         # Read and replaced as one object, since threads share a call.
         self.last_numbers: tuple[tuple[float, ...], tuple[Any, ...], float] | None = None
 
-    def _strides(self, tensor: Tensor | None, dim: int | None) -> layout.Strides | None:
+    def _strides(self, tensor: Tensor | None, field: Field, dim: int | None) -> layout.Strides | None:
         if tensor is None:
             return None
-        strides = layout.fold_batch(tensor.shape, tensor.stride(), dim)
+        strides = layout.fold_axes(tensor.shape, tensor.stride(), dim, wide=field.wide)
         if strides is not None:
             return strides
         self.needs_copy = True
-        return layout.fold_batch(tensor.shape, torch.empty(tensor.shape, device="meta").stride(), dim)
+        contiguous = torch.empty(tensor.shape, device="meta").stride()
+        return layout.fold_axes(tensor.shape, contiguous, dim, wide=field.wide)
 
     def _make_arguments(
         self,
         strides: list[layout.Strides | None],
         row_strides: list[layout.Strides | None],
         output_strides: layout.Strides,
-        wide: bool,
+        far: bool,
     ) -> None:
         """The kernel's arguments that are not addresses or numbers, in the order of its signature."""
         import triton.language as tl
@@ -131,34 +143,53 @@ class KernelCall:
         length = groups = -(-max(self.steps, 1) // plan.steps)
         if plan.dense:
             length = self.steps
-        slots = _Slots(self.unit, adjacent_rows=not self.contiguous)
-        flags = [field.flag for field in algorithm.fields]
-        fields = tuple([slots.add(s, flag) for s, flag in zip(strides, flags, strict=True)])
-        row_fields = tuple([slots.add_row_value(s) for s in row_strides])
-        output_slots = tuple([slots.add(s, False) for s in outputs])
+        slots = _Slots(self.unit, self.actions.unit, adjacent_rows=not self.contiguous)
+        # Tensors have their places in the order of the arguments, the wide ones among the others.
+        fields: list[_Slot | None] = []
+        row_fields: list[_Slot | None] = []
+        wide: list[_Slot | None] = []
+        for field, s in zip(algorithm.fields, strides, strict=True):
+            if field.wide:
+                wide.append(slots.add_wide(s))
+            else:
+                fields.append(slots.add(s, field))
+        for field, s in zip(algorithm.row_fields, row_strides, strict=True):
+            if field.wide:
+                wide.append(slots.add_wide(s, in_time=False))
+            else:
+                row_fields.append(slots.add_row_value(s))
+        output_slots = tuple([slots.add(s) for s in outputs])
         self.layout_arguments = slots.arguments()
-        self.size_arguments = (1.0 / length, self.rows, self.steps // self.unit, groups, plan.rows_per_tile)
+        self.size_arguments = (
+            *(1.0 / length, self.rows, self.steps // self.unit, groups, plan.rows_per_tile),
+            self.actions.number // self.actions.unit,
+        )
         tile = algorithm.load_tile()
         number = tl.float64 if self.double else tl.float32
         maps = affine_tile.MAPS[weights.value]
         self.constants: dict[str, Any] = {
-            "FIELDS": fields,
-            "ROW_FIELDS": row_fields,
+            "FIELDS": tuple(fields),
+            "WIDE": tuple(wide),
+            "ROW_FIELDS": tuple(row_fields),
             "OUTPUTS": output_slots,
             "COEFFICIENTS": tile.coefficients,
             "EMIT": tile.emit,
+            "DERIVE": tile.derive,
             "REVERSE": algorithm.reverse,
-            "N_FIELDS": len(algorithm.fields),
-            "N_ROW_FIELDS": len(algorithm.row_fields),
+            "N_FIELDS": len(fields),
+            "N_WIDE": len(wide),
+            "N_DERIVED": algorithm.derived,
+            "N_ROW_FIELDS": len(row_fields),
             "N_OUTPUTS": algorithm.outputs,
             **maps,
             "NUMBER": number,
             "WEIGHT": tl.float64 if weight_dtype == torch.float64 else tl.float32,
-            "INDEX": tl.int64 if wide else tl.int32,
+            "INDEX": tl.int64 if far else tl.int32,
             "STEPS": plan.steps,
             "VECTOR": self.contiguous,
             "EVEN": plan.dense or plan.steps == 1 or (self.contiguous and self.steps % plan.steps == 0),
             "UNIT": self.unit,
+            "ACTIONS": self.actions.walked(plan.actions),
             "ROWS": plan.columns,
             "LANES": plan.lanes,
             "TILES": plan.tiles,
@@ -228,7 +259,7 @@ class KernelCall:
         steps = len(self.algorithm.fields)
         described = (*self.algorithm.fields, *self.algorithm.row_fields)
         return [
-            layout.in_place_or_copied(field.name, value, self.dim if i < steps else None)[0]
+            layout.in_place_or_copied(field.name, value, self.dim if i < steps else None, wide=field.wide)[0]
             if isinstance(value, Tensor)
             else value
             for i, (field, value) in enumerate(zip(described, arguments, strict=True))
@@ -265,48 +296,82 @@ class KernelCall:
             self.direct = DirectLaunch.of(compiled, tensors, self.layout_arguments, summaries, self.device_index)
 
 
+class _Actions(NamedTuple):
+    """The last axis of a call's wide tensors: its length, and the unit of it and of all their strides."""
+
+    number: int
+    unit: int
+
+    @classmethod
+    def of(cls, wide: list[tuple[Tensor | None, layout.Strides | None]]) -> _Actions:
+        """The unit is what a vector access needs to know: 1 unless actions are adjacent everywhere."""
+        number = next((tensor.shape[-1] for tensor, _ in wide if tensor is not None), 0)
+        strides = [s for _, s in wide if s is not None]
+        if not number or any(s.action != 1 for s in strides):
+            return cls(number, 1)
+        return cls(number, math.gcd(8, number, *(n for s in strides for n in (s.outer, s.inner or 0, s.time))))
+
+    def walked(self, block: int) -> tuple[int, bool, bool, int]:
+        """How a kernel walks them; see its `derive_at`."""
+        return block, self.number <= block, self.number % block == 0, self.unit
+
+
+# A tensor's layout as the kernel takes it: outer stride, inner stride, inner size, and strides of time and actions.
+_Layout: TypeAlias = tuple[int | None, int | None, int | None, int | None, int | None]
+_Slot: TypeAlias = tuple[int, int, bool, int | bool]
+
+
 class _Slots:
     """Collects the distinct layouts of a call's tensors, and says where each tensor and its layout are found.
 
     Tensors that lie alike share a layout, so a call of one layout passes one stride and computes one offset.
     """
 
-    def __init__(self, unit: int, adjacent_rows: bool) -> None:
-        self.unit, self.adjacent_rows = unit, adjacent_rows
-        self.layouts: list[tuple[int | None, int | None, int | None, int | None]] = []
+    def __init__(self, unit: int, action_unit: int, adjacent_rows: bool) -> None:
+        self.unit, self.action_unit, self.adjacent_rows = unit, action_unit, adjacent_rows
+        self.layouts: list[_Layout] = []
         self.tensors = 0
 
-    def add(self, strides: layout.Strides | None, flag: bool) -> tuple[int, int, bool, bool] | None:
-        """A slot for the next per-step tensor."""
+    def add(self, strides: layout.Strides | None, field: Field | None = None) -> _Slot | None:
+        """A slot for the next per-step tensor, a number unless its field says otherwise."""
         if strides is None:
             return None
         unit = self.unit
         outer = None if self.adjacent_rows and strides.outer == 1 and strides.inner is None else strides.outer // unit
         inner = None if strides.inner is None else strides.inner // unit
-        return self._slot((outer, inner, strides.inner_size, strides.time), flag)
+        kind = _REAL if field is None or field.is_real else _FLAG if field.flag else _INDEX
+        return self._slot((outer, inner, strides.inner_size, strides.time, None), kind)
 
-    def add_row_value(self, strides: layout.Strides | None) -> tuple[int, int, bool, bool] | None:
+    def add_row_value(self, strides: layout.Strides | None) -> _Slot | None:
         """A slot for the next tensor with one value a row."""
         if strides is None:
             return None
         outer = None if strides.outer == 1 and strides.inner is None else strides.outer
-        return self._slot((outer, strides.inner, strides.inner_size, None), False)
+        return self._slot((outer, strides.inner, strides.inner_size, None, None), _REAL)
 
-    def _slot(
-        self, laid_out: tuple[int | None, int | None, int | None, int | None], flag: bool
-    ) -> tuple[int, int, bool, bool]:
+    def add_wide(self, strides: layout.Strides | None, *, in_time: bool = True) -> _Slot | None:
+        """A slot for the next tensor with a value for every action, per step or (not `in_time`) per row."""
+        if strides is None:
+            return None
+        unit = self.action_unit
+        inner = None if strides.inner is None else strides.inner // unit
+        time = strides.time // unit if in_time else None
+        return self._slot((strides.outer // unit, inner, strides.inner_size, time, strides.action), in_time)
+
+    def _slot(self, laid_out: _Layout, kind: int | bool) -> _Slot:
         if laid_out not in self.layouts:
             self.layouts.append(laid_out)
         self.tensors += 1
-        return self.tensors - 1, self.layouts.index(laid_out), laid_out[2] is not None, flag
+        return self.tensors - 1, self.layouts.index(laid_out), laid_out[2] is not None, kind
 
     def arguments(self) -> tuple[Any, ...]:
-        """Outer strides, inner strides, inner sizes and time strides, one of each per layout."""
-        outer, inner, sizes, time = (tuple(part) for part in zip(*self.layouts, strict=True))
+        """Outer strides, inner strides, inner sizes, and strides of time and actions, one of each per layout."""
+        outer, inner, sizes, time, action = (tuple(part) for part in zip(*self.layouts, strict=True))
         # Triton compiles apart for integers that are 1 or multiples of 16, inside tuples against all wishes; an odd
         # number is neither (but for a stride of 0, an expanded view). The kernel halves it again.
         odd = tuple([None if stride is None else 2 * stride + 1 for stride in outer])
-        return (odd, inner, sizes, time) if any(sizes) else (odd, None, None, time)
+        actions = action if any(stride is not None for stride in action) else None
+        return (odd, inner, sizes, time, actions) if any(sizes) else (odd, None, None, time, actions)
 
 
 def _on_device(device: torch.device) -> Any:

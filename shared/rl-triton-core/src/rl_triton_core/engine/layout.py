@@ -15,17 +15,19 @@ class Strides(NamedTuple):
     """Strides in elements. A row is an index over all batch axes, in the order in which they stand.
 
     Where the batch axes fold into one, `inner_size` is None and row r starts at r * outer; otherwise it starts at
-    (r // inner_size) * outer + (r % inner_size) * inner.
+    (r // inner_size) * outer + (r % inner_size) * inner. Of a wide tensor, the last axis is the actions.
     """
 
     time: int
     outer: int
     inner: int | None
     inner_size: int | None
+    action: int = 0
+    actions: int = 1
 
     def extent(self, rows: int, steps: int) -> int:
         """The offset of the last element."""
-        last = max(steps - 1, 0) * self.time
+        last = max(steps - 1, 0) * self.time + (self.actions - 1) * self.action
         if self.inner_size is None or self.inner is None:
             return last + max(rows - 1, 0) * self.outer
         return last + max(rows // self.inner_size - 1, 0) * self.outer + (self.inner_size - 1) * self.inner
@@ -51,9 +53,21 @@ def fold_batch(shape: Sequence[int], strides: Sequence[int], dim: int | None) ->
     return None
 
 
-def in_place_or_copied(name: str, tensor: Tensor, dim: int | None) -> tuple[Tensor, Strides]:
+def fold_axes(shape: Sequence[int], strides: Sequence[int], dim: int | None, *, wide: bool) -> Strides | None:
+    """As `fold_batch`; the last axis of a wide tensor is neither batch nor time."""
+    if not wide:
+        return fold_batch(shape, strides, dim)
+    folded = fold_batch(shape[:-1], strides[:-1], dim)
+    if folded is None:
+        return None
+    # An axis of one entry has no stride to speak of: nothing that vector accesses would have to heed.
+    time = 0 if dim is None or shape[dim] <= 1 else folded.time
+    return folded._replace(time=time, action=1 if shape[-1] <= 1 else strides[-1], actions=shape[-1])
+
+
+def in_place_or_copied(name: str, tensor: Tensor, dim: int | None, *, wide: bool = False) -> tuple[Tensor, Strides]:
     """The tensor as it is where the kernel can walk it, else a contiguous copy of it."""
-    strides = fold_batch(tensor.shape, tensor.stride(), dim)
+    strides = fold_axes(tensor.shape, tensor.stride(), dim, wide=wide)
     if strides is not None:
         return tensor, strides
     warn_performance(
@@ -61,7 +75,7 @@ def in_place_or_copied(name: str, tensor: Tensor, dim: int | None) -> tuple[Tens
         f"into two; a contiguous tensor avoids the copy"
     )
     tensor = tensor.contiguous()
-    strides = fold_batch(tensor.shape, tensor.stride(), dim)
+    strides = fold_axes(tensor.shape, tensor.stride(), dim, wide=wide)
     assert strides is not None
     return tensor, strides
 

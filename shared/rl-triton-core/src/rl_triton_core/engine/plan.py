@@ -38,6 +38,7 @@ class Plan(NamedTuple):
         dense: whether rows share groups: they follow each other in memory without a gap, and start anywhere.
         rows_per_tile: groups of `columns` rows laid end to end over a tile's lanes, or over the tiles of a walk.
         programs: programs along the rows.
+        actions: how many actions a block has, where there are any.
     """
 
     steps: int
@@ -50,6 +51,7 @@ class Plan(NamedTuple):
     dense: bool
     rows_per_tile: int
     programs: int
+    actions: int = 1
 
 
 class Bucket(NamedTuple):
@@ -88,12 +90,44 @@ CHUNK_TIME_MAJOR = (Bucket(16, 16, 8),)
 # fills an H200; for fewer as well, or some numbers of rows would need two kernels more.
 CHUNK_TILES_TIME_MAJOR = 2
 
+
+class Buckets(NamedTuple):
+    """The tiles of a call with actions: for whole rows, and for a walk along longer ones.
+
+    A walk takes the first that fills the device. Where none does, rows of many tiles are split into chunks, each a tile
+    of the last for whole rows; shorter ones are walked by the last.
+    """
+
+    whole: tuple[Bucket, ...]
+    walked: tuple[Bucket, ...]
+
+
+# With a number for every action, what a step reads outweighs the scan, and a thread can hold the actions of few steps:
+# of four where one vector access loads them, else of one. Chosen by registers and bytes in flight; no sweep yet.
+FEW_ACTIONS = 4
+CONTIGUOUS_FEW_ACTIONS = Buckets(
+    whole=(Bucket(64, 1, 2, 4), Bucket(128, 1, 4, 4)),
+    walked=(Bucket(128, 1, 4, 4), Bucket(256, 1, 8, 4), Bucket(512, 1, 16, 4)),
+)
+CONTIGUOUS_MANY_ACTIONS = Buckets(
+    whole=(Bucket(128, 1, 4, 1), Bucket(256, 1, 8, 1)),
+    walked=(Bucket(128, 1, 4, 1), Bucket(256, 1, 8, 1), Bucket(512, 1, 16, 1)),
+)
+TIME_MAJOR_FEW_ACTIONS = Buckets(whole=(Bucket(8, 16, 4, 4), Bucket(16, 16, 8, 4)), walked=(Bucket(16, 16, 8, 4),))
+TIME_MAJOR_MANY_ACTIONS = Buckets(whole=(Bucket(16, 16, 8, 1),), walked=(Bucket(16, 16, 8, 1),))
+# Up to so many tiles, two launches that read everything twice gain nothing, and are two more kernels.
+TILES_NEVER_CHUNKED = 8
+# Blocks of actions, where there are more than the last.
+ACTION_BLOCKS = (16, 8)
+
 CHUNK_BOUNDS = (32, 128, 512)
 MOST_CHUNKS = CHUNK_BOUNDS[-1]
 CHUNKS_BEFORE_WIDER_TILES = 256
 
 
-def make_plan(rows: int, steps: int, *, contiguous: bool, unit: int, dense: bool, device: Device) -> Plan:
+def make_plan(
+    rows: int, steps: int, *, contiguous: bool, unit: int, dense: bool, device: Device, actions: int = 0
+) -> Plan:
     """Choose a plan.
 
     Args:
@@ -103,7 +137,11 @@ def make_plan(rows: int, steps: int, *, contiguous: bool, unit: int, dense: bool
         unit: what the row length and all row strides are divisible by: 8, 4 or 1.
         dense: whether all rows follow each other in memory without a gap.
         device: the GPU.
+        actions: length of the last axis of tensors with a number for every action, 0 if there are none.
     """
+    if actions:
+        plan = _with_actions(rows, steps, actions, contiguous=contiguous, device=device)
+        return plan._replace(actions=_action_block(actions))
     dense = dense and contiguous and unit != 8 and steps >= SHORT_ROW
     if dense:
         plans = [_dense_rows(rows, steps, b) for b in DENSE if _touched(steps) <= b.steps * b.lanes]
@@ -121,6 +159,36 @@ def make_plan(rows: int, steps: int, *, contiguous: bool, unit: int, dense: bool
     if programs * long_row.warps >= 8 * device.multiprocessors or (contiguous and steps <= LONGEST_UNCHUNKED):
         return Plan(long_row.steps, long_row.lanes, long_row.columns, long_row.warps, 0, 0, 0, dense, 1, programs)
     return _chunked(rows, steps, CHUNK_CONTIGUOUS if contiguous else CHUNK_TIME_MAJOR, dense)
+
+
+def _with_actions(rows: int, steps: int, actions: int, *, contiguous: bool, device: Device) -> Plan:
+    """A plan where a step reads a number for every action, from several tensors."""
+    if contiguous:
+        buckets = CONTIGUOUS_FEW_ACTIONS if actions <= FEW_ACTIONS else CONTIGUOUS_MANY_ACTIONS
+    else:
+        buckets = TIME_MAJOR_FEW_ACTIONS if actions <= FEW_ACTIONS else TIME_MAJOR_MANY_ACTIONS
+    for bucket in buckets.whole:
+        if steps <= bucket.steps * bucket.lanes:
+            return _whole_rows(rows, steps, bucket)
+    chunk = buckets.whole[-1]
+    for bucket in buckets.walked:
+        programs = _ceiling(rows, bucket.columns)
+        # One program a multiprocessor, or nearly so, fills it with 16 warps: better than reading everything twice.
+        fills = programs * bucket.warps >= (8 if bucket.warps < 16 else 12) * device.multiprocessors
+        if fills or (bucket is buckets.walked[-1] and steps <= TILES_NEVER_CHUNKED * chunk.lanes * chunk.steps):
+            return Plan(bucket.steps, bucket.lanes, bucket.columns, bucket.warps, 0, 0, 0, False, 1, programs)
+    # Sixteen rows at once fill the device with fewer chunks.
+    return _chunked(rows, steps, (chunk,), False, MOST_CHUNKS if contiguous else CHUNK_BOUNDS[1])
+
+
+def _action_block(actions: int) -> int:
+    """The longest block that is hardly ever empty, or else the one that is the least."""
+    if actions <= ACTION_BLOCKS[-1]:
+        return 1 << (actions - 1).bit_length()
+    padded = {block: _ceiling(actions, block) * block for block in ACTION_BLOCKS}
+    return next(
+        (block for block in ACTION_BLOCKS if 8 * padded[block] <= 9 * actions), min(padded, key=padded.__getitem__)
+    )
 
 
 def _whole_rows(rows: int, steps: int, bucket: Bucket) -> Plan:
@@ -147,13 +215,13 @@ def _touched(steps: int) -> int:
     return _ceiling(steps + 8 - math.gcd(steps, 8), 8) * 8
 
 
-def _chunked(rows: int, steps: int, buckets: tuple[Bucket, ...], dense: bool) -> Plan:
+def _chunked(rows: int, steps: int, buckets: tuple[Bucket, ...], dense: bool, most: int = MOST_CHUNKS) -> Plan:
     bucket = buckets[0]
     groups = _ceiling(_touched(steps) if dense else steps, bucket.steps)
     if _ceiling(groups, bucket.lanes) > CHUNKS_BEFORE_WIDER_TILES:
         bucket = buckets[-1]
     fewest = CHUNK_TILES_TIME_MAJOR if bucket.columns > 1 else 1
-    tiles = max(_ceiling(_ceiling(groups, bucket.lanes), MOST_CHUNKS), fewest)
+    tiles = max(_ceiling(_ceiling(groups, bucket.lanes), most), fewest)
     chunks = _ceiling(groups, bucket.lanes * tiles)
     bound = next(bound for bound in CHUNK_BOUNDS if chunks <= bound)
     programs = _ceiling(rows, bucket.columns)

@@ -1,0 +1,128 @@
+"""Retrace on a GPU tile: what it derives from the actions of a step, the map of the step, and what it emits."""
+
+import triton
+import triton.language as tl
+from rl_triton_core._boundaries_tile import ended
+
+
+@triton.jit
+def add_block(
+    total,
+    policy,
+    policy_stride,
+    last_policy,
+    last_policy_stride,
+    at_open_end,
+    q,
+    q_stride,
+    mask,
+    actions,
+    n_actions,
+    EVEN: tl.constexpr,
+    NUMBER: tl.constexpr,
+):
+    """Add a block of pi * Q to [..., BLOCK]. An action of probability 0 contributes 0 whatever its Q."""
+    mask = tl.expand_dims(mask, -1)
+    if not EVEN:
+        mask = mask & (actions < n_actions)
+    value = tl.load(tl.expand_dims(q, -1) + actions * q_stride, mask, other=0).to(NUMBER)
+    if last_policy is not None:
+        at_open_end = tl.expand_dims(at_open_end, -1)
+        inside = tl.load(tl.expand_dims(policy, -1) + actions * policy_stride, mask & ~at_open_end, other=0)
+        last = tl.load(tl.expand_dims(last_policy, -1) + actions * last_policy_stride, mask & at_open_end, other=0)
+        probability = tl.where(at_open_end, last.to(NUMBER), inside.to(NUMBER))
+    else:
+        probability = tl.load(tl.expand_dims(policy, -1) + actions * policy_stride, mask, other=0).to(NUMBER)
+    return tl.where(probability == 0, total, total + probability * value)
+
+
+@triton.jit
+def derive(
+    step,
+    at_open_end,
+    mask,
+    wide,
+    time_strides,
+    action_strides,
+    n_actions,
+    BLOCK: tl.constexpr,
+    ONE_BLOCK: tl.constexpr,
+    EVEN: tl.constexpr,
+    NUMBER: tl.constexpr,
+    NEIGHBOUR: tl.constexpr,
+):
+    """E_pi Q(s_{t+1}, .), and pi(a_t|s_t)."""
+    action, terminated, truncated = step[3], step[4], step[5]
+    policy, next_q, next_policy, last_policy = wide
+    exists = mask & (action >= 0) & (action < n_actions)
+    chosen = tl.load(policy + tl.where(exists, action, 0) * action_strides[0], exists, other=0).to(NUMBER)
+    chosen = tl.where(exists, chosen, float("nan"))
+    if NEIGHBOUR:
+        expected = tl.zeros_like(chosen)
+    else:
+        if next_policy is not None:
+            source = next_policy
+            source_stride = action_strides[2]
+        else:
+            # pi(.|s_{t+1}) is the next row of the same tensor; where an episode was cut off, this row stands in.
+            stands_in = at_open_end
+            if truncated is not None:
+                stands_in = at_open_end | truncated
+            # Choosing 0 or 1 keeps what the compiler knows the stride to be divisible by: loads stay whole vectors.
+            source = policy + tl.where(stands_in, 0, 1) * time_strides[0]
+            source_stride = action_strides[0]
+        if last_policy is not None:
+            last_stride = action_strides[3]
+        else:
+            last_stride = 1
+        continues = mask & ~terminated
+        actions = tl.arange(0, BLOCK).to(n_actions.dtype)
+        total = tl.zeros_like(tl.expand_dims(chosen, -1) + actions)
+        if ONE_BLOCK:
+            total = add_block(
+                total, source, source_stride, last_policy, last_stride, at_open_end, next_q, action_strides[1],
+                continues, actions, n_actions, EVEN, NUMBER,
+            )  # fmt: skip
+        else:
+            for first in range(0, n_actions, BLOCK):
+                total = add_block(
+                    total, source, source_stride, last_policy, last_stride, at_open_end, next_q, action_strides[1],
+                    continues, first + actions, n_actions, EVEN, NUMBER,
+                )  # fmt: skip
+        expected = tl.sum(total, -1)
+    return expected, chosen
+
+
+@triton.jit
+def clipped(ratio, bound):
+    """min(bound, ratio), NaN where the ratio is NaN."""
+    return tl.where(ratio > bound, bound, ratio)
+
+
+@triton.jit
+def coefficients(step, neighbour, at_open_end, row_values, numbers):
+    reward, q_value, behavior, _, terminated, truncated, _, gamma, lambda_, _, _, expected, _ = step
+    if gamma is None:
+        gamma = numbers[0]
+    if lambda_ is None:
+        lambda_ = numbers[1]
+    immediate = reward - q_value
+    delta = tl.where(terminated, immediate, immediate + gamma * expected)
+    trace = clipped(neighbour[12] / neighbour[2], numbers[2])
+    return delta, gamma * lambda_ * trace, ended(terminated, truncated)
+
+
+@triton.jit
+def emit(step, neighbour, at_open_end, row_values, state, neighbour_state, numbers):
+    reward, q_value, behavior, _, terminated, truncated, value, gamma, _, _, _, _, chosen = step
+    if gamma is None:
+        gamma = numbers[0]
+    target = q_value + state[0]
+    rho = clipped(chosen / behavior, numbers[3])
+    if value is not None:
+        advantage = rho * (target - value)
+    else:
+        # Nothing follows an ended step or the last column: the residual is the state itself.
+        inside = reward - q_value + gamma * (neighbour[1] + neighbour_state[0])
+        advantage = rho * tl.where(ended(terminated, truncated) | at_open_end, state[0], inside)
+    return target, advantage

@@ -1,0 +1,110 @@
+"""Retrace on whole tensors: the coefficients of its recursion, its targets and advantages.
+
+    u     = rewards - q_values + gamma * expected
+    decay = gamma * lambda_ * min(c_bar, ratio of the next step), cut after an ended step
+
+Where a step has ended, and in the last column, nothing follows it: the residual r + gamma * q - Q is u itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from rl_triton_core.boundaries import Part, episode_ends, unless
+from rl_triton_core.engine.algorithm import Numbers, OptionalTensors
+from rl_triton_core.engine.modes import is_watched, numbers_can_be_read
+from torch import Tensor
+
+
+def coefficients(
+    fields: OptionalTensors, row_values: OptionalTensors, numbers: Numbers, dim: int
+) -> tuple[Tensor, Tensor | float, Tensor | None]:
+    """u, decay and cut of D[t] = u[t] + decay[t] * D[t+1]."""
+    rewards, policy, next_q, next_policy, q_values, behavior, actions, terminateds, truncateds, _, gamma, lambda_ = (
+        fields[:12]
+    )
+    (last_policy,) = row_values
+    assert rewards is not None and policy is not None and next_q is not None and behavior is not None
+    assert q_values is not None and actions is not None and terminateds is not None
+    u = rewards - q_values
+    discount = None if gamma is None else unless(terminateds, gamma)
+    for part, policy_there in _next_policies(policy, truncateds, next_policy, last_policy, dim):
+        expected = unless(part(terminateds), _expectation(policy_there, part(next_q)))
+        if discount is None:
+            part(u).add_(expected, alpha=numbers[0])
+        else:
+            part(u).add_(part(discount) * expected)
+
+    trace = _clipped(_ratio(policy, behavior, actions), numbers[2]).roll(-1, dim)
+    decay = (numbers[0] if gamma is None else gamma) * (numbers[1] if lambda_ is None else lambda_) * trace
+    return u, decay, episode_ends(terminateds, truncateds)
+
+
+def emit(
+    fields: OptionalTensors, row_values: OptionalTensors, numbers: Numbers, y: Tensor, dim: int
+) -> tuple[Tensor, ...]:
+    """The targets, and the advantages in the form that was asked for."""
+    rewards, policy, _, _, q_values, behavior, actions, terminateds, truncateds, values, gamma = fields[:11]
+    assert rewards is not None and policy is not None and behavior is not None
+    assert q_values is not None and actions is not None and terminateds is not None
+    targets = q_values + y
+    rho = _clipped(_ratio(policy, behavior, actions), numbers[3])
+    if values is not None:
+        return targets, rho * (targets - values)
+    inner = y.shape[dim] - 1
+    following = (numbers[0] if gamma is None else gamma.narrow(dim, 0, inner)) * targets.narrow(dim, 1, inner)
+    inside = (rewards - q_values).narrow(dim, 0, inner) + following
+    ended = episode_ends(terminateds, truncateds).narrow(dim, 0, inner)
+    residual = torch.where(ended, y.narrow(dim, 0, inner), inside)
+    return targets, rho * torch.cat([residual, y.narrow(dim, inner, 1)], dim)
+
+
+def _next_policies(
+    policy: Tensor, truncateds: Tensor | None, next_policy: Tensor | None, last_policy: Tensor | None, dim: int
+) -> Iterator[tuple[Part, Tensor]]:
+    """pi(.|s_{t+1}) after every step, in parts: a view onto the columns, and the policy there.
+
+    A truncated step and the last column have that of s_t as a stand-in, unless they are told.
+    """
+    if next_policy is not None:
+        yield lambda x: x, next_policy
+        return
+    inner = policy.shape[dim] - 1
+
+    def inside(x: Tensor) -> Tensor:
+        return x.narrow(dim, 0, inner)
+
+    def in_last_column(x: Tensor) -> Tensor:
+        return x.select(dim, -1)
+
+    following = policy.narrow(dim, 1, inner)
+    if truncateds is not None:
+        following = torch.where(inside(truncateds).unsqueeze(-1), inside(policy), following)
+    yield inside, following
+    yield in_last_column, in_last_column(policy) if last_policy is None else last_policy
+
+
+def _expectation(policy: Tensor, q: Tensor) -> Tensor:
+    """The sum over actions of pi * Q, to which an action of probability 0 contributes 0 whatever its Q.
+
+    Selecting takes as long as all the rest: as long as the sum is finite, there was nothing to select away.
+    """
+    weighted = policy * q
+    expected = weighted.sum(-1)
+    if numbers_can_be_read(expected) and not is_watched() and math.isfinite(expected.sum().item()):
+        return expected
+    return torch.where(policy == 0, 0.0, weighted).sum(-1)
+
+
+def _ratio(policy: Tensor, behavior: Tensor, actions: Tensor) -> Tensor:
+    """pi(a_t|s_t) / mu(a_t|s_t), NaN where there is no such action."""
+    exists = (actions >= 0) & (actions < policy.shape[-1])
+    index = torch.where(exists, actions, 0).unsqueeze(-1)
+    return torch.where(exists, policy.gather(-1, index).squeeze(-1), math.nan) / behavior
+
+
+def _clipped(ratio: Tensor, bound: float) -> Tensor:
+    """min(bound, ratio), NaN where the ratio is NaN. A bound that the dtype does not reach is none."""
+    return ratio.clamp(max=bound) if bound <= torch.finfo(ratio.dtype).max else ratio

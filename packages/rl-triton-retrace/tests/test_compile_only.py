@@ -1,0 +1,79 @@
+"""The kernels of Retrace compile without a GPU: no spills, and vector loads of the actions."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from rl_triton_core.testing.compile_only import compiled_kernels, spilled_bytes
+from rl_triton_core.testing.kernels import INTERPRETED
+from rl_triton_retrace.api import _RETRACE
+
+pytest.importorskip("triton")
+pytestmark = pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles nothing")
+
+# A problem for every tile of the plan: environments and steps.
+PROBLEMS = [(64, 128), (64, 300), (600, 3000), (140, 3000), (2, 8192)]
+
+
+def compiled(
+    rows: int, steps: int, actions: int, time_dim: int = 1, dtype: torch.dtype = torch.float32, **target: Any
+) -> list[Any]:
+    shape = (rows, steps) if time_dim == 1 else (steps, rows)
+    x, of_actions = torch.empty(shape, dtype=dtype), torch.empty((*shape, actions), dtype=dtype)
+    flags, taken = torch.empty(shape, dtype=torch.bool), torch.empty(shape, dtype=torch.int64)
+    fields = (x, of_actions, of_actions, None, x, x, taken, flags, flags, None, 0.99, 0.95, 1.0, 1.0)
+    last_policy = torch.empty((rows, actions), dtype=dtype)
+    return compiled_kernels(_RETRACE, fields, (last_policy,), time_dim, **target)
+
+
+@pytest.mark.parametrize("actions", [1, 4, 18, 128, 1000])
+@pytest.mark.parametrize(("rows", "steps"), PROBLEMS)
+def test_compiles_for_hopper(rows: int, steps: int, actions: int) -> None:
+    kernels = compiled(rows, steps, actions)
+    for kernel in kernels:
+        assert spilled_bytes(kernel) == 0
+        loads = re.findall(r"ld\.global(?:\.\w+)*\.v(\d)\.b32", kernel.asm["ptx"])
+        # Actions are read from three tensors; of 18, two at a time are as many as alignment admits.
+        widest = {1: 0, 18: 2}.get(actions, 4)
+        assert widest == 0 or loads.count(str(widest)) >= 3
+
+
+@pytest.mark.parametrize("actions", [4, 18, 128])
+@pytest.mark.parametrize(("rows", "steps"), [(4096, 16), (4096, 100), (4096, 300), (16, 2048)])
+def test_compiles_time_major(rows: int, steps: int, actions: int) -> None:
+    for kernel in compiled(rows, steps, actions, time_dim=0):
+        assert spilled_bytes(kernel) == 0
+
+
+@pytest.mark.parametrize("time_dim", [0, 1])
+@pytest.mark.parametrize("actions", [4, 18])
+@pytest.mark.parametrize("rows", [64, 4096])
+def test_few_kernels_serve_all_lengths(monkeypatch: pytest.MonkeyPatch, rows: int, actions: int, time_dim: int) -> None:
+    from rl_triton_core.engine import kernels
+
+    compiled_for: dict[str, int] = {}
+    monkeypatch.setattr(
+        kernels.scan, "_do_compile", lambda key, *rest, **more: compiled_for.setdefault(str(key), steps) and None
+    )
+    for steps in sorted({t for centre in range(0, 4097, 256) for t in range(centre - 9, centre + 10)}):
+        if 1 <= steps <= 4096:
+            compiled(rows, steps, actions, time_dim)
+    assert 0 < len(compiled_for) <= 8, f"one more kernel at each of {sorted(compiled_for.values())}"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("actions", [4, 128])
+def test_compiles_for_other_dtypes(dtype: torch.dtype, actions: int) -> None:
+    for time_dim in (1, 0):
+        (kernel,) = compiled(4096, 128, actions, time_dim, dtype)
+        assert spilled_bytes(kernel) == 0
+
+
+@pytest.mark.parametrize("actions", [4, 128])
+@pytest.mark.parametrize("time_dim", [1, 0])
+def test_compiles_for_amd(actions: int, time_dim: int) -> None:
+    (kernel,) = compiled(4096, 128, actions, time_dim, backend="hip", arch="gfx942")
+    assert spilled_bytes(kernel) == 0
