@@ -31,7 +31,9 @@ def compiled(boundary: str, layout: str, dtype: torch.dtype, backend: str, arch:
     if layout == "features":
         dones = dones.unsqueeze(-1).expand(shape)
     seed_values = inputs.select(time_dim, 0).clone()
-    return compiled_kernels(_PREFIX_SUMS[boundary], (inputs, dones), (seed_values,), time_dim, backend, arch)
+    return compiled_kernels(
+        _PREFIX_SUMS[boundary], (inputs, dones), (seed_values,), time_dim, backend=backend, arch=arch
+    )
 
 
 @both_conventions
@@ -39,7 +41,7 @@ def compiled(boundary: str, layout: str, dtype: torch.dtype, backend: str, arch:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_compiles_without_spills(layout: str, dtype: torch.dtype, backend: str, arch: int | str, boundary: str) -> None:
-    kernels = compiled(boundary, layout, dtype, backend, arch)
+    kernels = compiled(boundary, layout, dtype, backend=backend, arch=arch)
     assert len(kernels) == (2 if layout == "chunks" else 1)
     for kernel in kernels:
         assert spilled_bytes(kernel) == 0

@@ -29,14 +29,16 @@ def compiled(layout: str, dtype: torch.dtype, backend: str, arch: int | str) -> 
     if layout == "features":
         dones = dones.unsqueeze(-1).expand(shape)
     seed_values = gradients.select(time_dim, 0).clone()
-    return compiled_kernels(_TRACES, (gradients, dones, 0.99, 0.95), (seed_values,), time_dim, backend, arch)
+    return compiled_kernels(
+        _TRACES, (gradients, dones, 0.99, 0.95), (seed_values,), time_dim, backend=backend, arch=arch
+    )
 
 
 @pytest.mark.parametrize(("backend", "arch"), [("cuda", 90), ("hip", "gfx942")])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_compiles_without_spills(layout: str, dtype: torch.dtype, backend: str, arch: int | str) -> None:
-    kernels = compiled(layout, dtype, backend, arch)
+    kernels = compiled(layout, dtype, backend=backend, arch=arch)
     assert len(kernels) == (2 if layout == "chunks" else 1)
     for kernel in kernels:
         assert spilled_bytes(kernel) == 0

@@ -85,10 +85,9 @@ LONG_TIME_MAJOR = Bucket(16, 16, 8)
 LONGEST_UNCHUNKED = 4096
 # Chunks of 1024 steps keep every multiprocessor busy; 2048 where there would otherwise be too many summaries to read.
 CHUNK_CONTIGUOUS = (Bucket(128, 1, 2), Bucket(256, 1, 4))
+# 128 steps there: 128 rows of 4096 steps are then 256 programs. With 256 steps they are half as many and take 1.6 times
+# as long, though the summaries take 0.8 % of a float32 output's memory in place of 1.6 %.
 CHUNK_TIME_MAJOR = (Bucket(16, 16, 8),)
-# 256 steps there: the summaries of 128 take more than 1 % of the output's memory. From 2**19 steps in all on that still
-# fills an H200; for fewer as well, or some numbers of rows would need two kernels more.
-CHUNK_TILES_TIME_MAJOR = 2
 
 
 class Buckets(NamedTuple):
@@ -220,8 +219,7 @@ def _chunked(rows: int, steps: int, buckets: tuple[Bucket, ...], dense: bool, mo
     groups = _ceiling(_touched(steps) if dense else steps, bucket.steps)
     if _ceiling(groups, bucket.lanes) > CHUNKS_BEFORE_WIDER_TILES:
         bucket = buckets[-1]
-    fewest = CHUNK_TILES_TIME_MAJOR if bucket.columns > 1 else 1
-    tiles = max(_ceiling(_ceiling(groups, bucket.lanes), most), fewest)
+    tiles = _ceiling(_ceiling(groups, bucket.lanes), most)
     chunks = _ceiling(groups, bucket.lanes * tiles)
     bound = next(bound for bound in CHUNK_BOUNDS if chunks <= bound)
     programs = _ceiling(rows, bucket.columns)
