@@ -60,7 +60,8 @@ def assert_obeys_rule(
     Args:
         function: the public function; its outputs are laid out like its first argument.
         oracle: the reference of the same signature, with a `dtype` to compute in.
-        arguments: named, on the CPU, environment-major; the first is the one whose layout the outputs have.
+        arguments: named, on the CPU, environment-major; the first is the one whose layout the outputs have. Whatever
+            starts with its first two axes counts as one value per step.
         dtype: what the outputs must have.
     """
     expected = as_tuple(oracle(**arguments))
