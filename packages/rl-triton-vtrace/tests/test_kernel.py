@@ -211,11 +211,11 @@ def test_exponentials_are_rounded_as_well_as_a_loops() -> None:
     for start in range(-86, 89, 3):
         x = torch.linspace(start, start + math.log(2.0), 1024)
         y = torch.empty_like(x, device=DEVICE)
-        store_exp[(1,)](x.to(DEVICE), y, BLOCK=1024)
+        store_exp[(1,)](x.to(DEVICE), y, BLOCK=1024, enable_fp_fusion=True)
         assert_within_rule(y, x.double().exp(), x.exp(), torch.float32, time_dim=0)
     specials = torch.tensor([0.0, -0.0, 1000.0, -1000.0, math.inf, -math.inf, math.nan, 3e38])
     y = torch.empty_like(specials, device=DEVICE)
-    store_exp[(1,)](specials.to(DEVICE), y, BLOCK=8)
+    store_exp[(1,)](specials.to(DEVICE), y, BLOCK=8, enable_fp_fusion=True)
     torch.testing.assert_close(y.cpu(), specials.exp(), rtol=0, atol=0, equal_nan=True)
 
 

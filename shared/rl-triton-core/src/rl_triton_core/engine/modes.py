@@ -30,8 +30,8 @@ def is_watched() -> bool:
 def numbers_can_be_read(tensor: Tensor) -> bool:
     """Whether looking at a tensor's numbers is possible, and costs no waiting: a plain tensor on the CPU."""
     return (
-        tensor.device.type == "cpu"
+        not torch.compiler.is_compiling()
+        and tensor.device.type == "cpu"
         and tensor.__class__ in (Tensor, torch.nn.Parameter)
         and torch._C._len_torch_dispatch_stack() == 0
-        and not torch.compiler.is_compiling()
     )
