@@ -140,6 +140,7 @@ def test_what_the_clips_default_to() -> None:
     assert equal({"rho_bar": 3.0}, {"rho_bar": 3.0, "pg_rho_bar": 3.0})
     assert equal({"rho_bar": None}, {"rho_bar": math.inf, "pg_rho_bar": math.inf})
     assert equal({"c_bar": None}, {"c_bar": math.inf})
+    assert equal({"rho_bar": 1e300, "c_bar": 1e300}, {"rho_bar": None, "c_bar": None})
     assert not equal({"rho_bar": 3.0}, {})
     assert not equal({"c_bar": None}, {})
     assert not equal({"pg_rho_bar": math.inf}, {})

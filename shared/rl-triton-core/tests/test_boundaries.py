@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 from rl_triton_core.boundaries import (
+    add_discounted,
     check_boundary,
     check_continuation,
+    columns,
     continuations,
     cuts_before,
     episode_ends,
@@ -134,3 +136,21 @@ def test_what_a_step_continues_with(
     for part, x in continuations(values, *flags, *(laid_out(given.get(name)) for name in names), dim):  # type: ignore[arg-type]
         part(continuation).copy_(x)
     torch.testing.assert_close(continuation.movedim(dim, -1), torch.tensor([expected]), equal_nan=True)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_columns(dim: int) -> None:
+    x = torch.tensor([[1.0, 2.0, 3.0]]).movedim(-1, dim)
+    inside, in_last_column, ahead = columns(3, dim)
+    assert [part(x).flatten().tolist() for part in (inside, in_last_column, ahead)] == [[1.0, 2.0], [3.0], [2.0, 3.0]]
+    in_last_column(x).fill_(9.0)
+    assert x.flatten().tolist() == [1.0, 2.0, 9.0]
+
+
+def test_a_discounted_continuation_is_added_part_by_part() -> None:
+    terminateds = torch.tensor([[False, True, False]])
+    inside, in_last_column, _ = columns(3, 1)
+    parts = [(inside, torch.tensor([[2.0, 0.0]])), (in_last_column, torch.tensor([4.0]))]
+    assert add_discounted(torch.ones(1, 3), parts, terminateds, None, 0.5).tolist() == [[2.0, 1.0, 3.0]]
+    gamma = torch.tensor([[0.5, NAN, 0.25]])
+    assert add_discounted(torch.ones(1, 3), parts, terminateds, gamma, 0.0).tolist() == [[2.0, 1.0, 2.0]]

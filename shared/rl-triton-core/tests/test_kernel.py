@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -42,20 +39,6 @@ def forget_prepared_calls() -> None:
     dispatch._prepared_calls.clear()
     for algorithm in (api._FORWARD, api._BACKWARD):
         algorithm.shortcut.clear()
-
-
-@pytest.mark.skipif(INTERPRETER, reason="this is the interpreter")
-def test_in_the_interpreter(pytestconfig: pytest.Config) -> None:
-    numpy = pytest.importorskip("numpy")
-    if triton.__version__ < "3.7" and tuple(map(int, numpy.__version__.split(".")[:2])) >= (2, 4):
-        pytest.skip("the interpreter of Triton 3.6 does not work with NumPy 2.4")
-    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "pythonpath=", "-m", "not gpu"]
-    finished = subprocess.run(
-        [*command, __file__], cwd=pytestconfig.rootpath, env=environment, capture_output=True, text=True, timeout=600
-    )
-    assert finished.returncode == 0, finished.stdout[-6000:] + finished.stderr[-2000:]
-    assert " passed" in finished.stdout
 
 
 # The problem: time first, every row with one of five kinds of boundaries, and with decays near or far from one.

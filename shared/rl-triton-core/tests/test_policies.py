@@ -1,12 +1,20 @@
-"""Warnings about policies: what is no probability, and what is no action."""
+"""Clipped ratios, and warnings about policies: what is no probability, and what is no action."""
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import pytest
 import torch
-from rl_triton_core.policies import warn_of_actions, warn_of_probabilities
+from rl_triton_core.policies import clipped, warn_of_actions, warn_of_probabilities
+
+
+def test_a_clip_keeps_nan_and_may_lie_beyond_the_dtype() -> None:
+    ratios = torch.tensor([0.5, 2.0, math.inf, math.nan])
+    torch.testing.assert_close(clipped(ratios, 1.5), torch.tensor([0.5, 1.5, 1.5, math.nan]), equal_nan=True)
+    for none in (math.inf, 1e300):
+        torch.testing.assert_close(clipped(ratios, none), ratios, equal_nan=True)
 
 
 @pytest.mark.parametrize("probability", [-0.1, 1.1, float("inf")])

@@ -8,7 +8,7 @@ Whatever a boundary hides may be NaN, and so may its derivative: it is replaced 
 
 from __future__ import annotations
 
-from rl_triton_core.boundaries import continuations, episode_ends, interrupted, unless
+from rl_triton_core.boundaries import add_discounted, continuations, episode_ends, interrupted, unless
 from rl_triton_core.engine.algorithm import Numbers, OptionalTensors
 from torch import Tensor
 
@@ -20,16 +20,8 @@ def coefficients(
     rewards, values, terminateds, truncateds, bootstrap_values, next_values, gamma, lambda_ = fields
     (last_value,) = row_values
     assert rewards is not None and values is not None and terminateds is not None
-    u = rewards - values
-    discount = None if gamma is None else unless(terminateds, gamma)
-    for part, continuation in continuations(
-        values, terminateds, truncateds, bootstrap_values, last_value, next_values, dim
-    ):
-        if discount is None:
-            part(u).add_(continuation, alpha=numbers[0])
-        else:
-            part(u).add_(part(discount) * continuation)
-
+    parts = continuations(values, terminateds, truncateds, bootstrap_values, last_value, next_values, dim)
+    u = add_discounted(rewards - values, parts, terminateds, gamma, numbers[0])
     ended = episode_ends(terminateds, truncateds)
     if gamma is None and lambda_ is None:
         return u, numbers[0] * numbers[1], ended

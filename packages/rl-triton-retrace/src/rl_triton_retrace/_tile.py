@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 from rl_triton_core._boundaries_tile import ended
+from rl_triton_core._policies_tile import clipped
 
 
 @triton.jit
@@ -91,12 +92,6 @@ def derive(
                 )  # fmt: skip
         expected = tl.sum(total, -1)
     return expected, chosen
-
-
-@triton.jit
-def clipped(ratio, bound):
-    """min(bound, ratio), NaN where the ratio is NaN."""
-    return tl.where(ratio > bound, bound, ratio)
 
 
 @triton.jit

@@ -12,9 +12,10 @@ import math
 from collections.abc import Iterator
 
 import torch
-from rl_triton_core.boundaries import Part, episode_ends, unless
+from rl_triton_core.boundaries import Part, add_discounted, columns, episode_ends, unless
 from rl_triton_core.engine.algorithm import Numbers, OptionalTensors
 from rl_triton_core.engine.modes import is_watched, numbers_can_be_read
+from rl_triton_core.policies import clipped
 from torch import Tensor
 
 
@@ -28,16 +29,12 @@ def coefficients(
     (last_policy,) = row_values
     assert rewards is not None and policy is not None and next_q is not None and behavior is not None
     assert q_values is not None and actions is not None and terminateds is not None
-    u = rewards - q_values
-    discount = None if gamma is None else unless(terminateds, gamma)
-    for part, policy_there in _next_policies(policy, truncateds, next_policy, last_policy, dim):
-        expected = unless(part(terminateds), _expectation(policy_there, part(next_q)))
-        if discount is None:
-            part(u).add_(expected, alpha=numbers[0])
-        else:
-            part(u).add_(part(discount) * expected)
-
-    trace = _clipped(_ratio(policy, behavior, actions), numbers[2]).roll(-1, dim)
+    parts = (
+        (part, unless(part(terminateds), _expectation(policy_there, part(next_q))))
+        for part, policy_there in _next_policies(policy, truncateds, next_policy, last_policy, dim)
+    )
+    u = add_discounted(rewards - q_values, parts, terminateds, gamma, numbers[0])
+    trace = clipped(_ratio(policy, behavior, actions), numbers[2]).roll(-1, dim)
     decay = (numbers[0] if gamma is None else gamma) * (numbers[1] if lambda_ is None else lambda_) * trace
     return u, decay, episode_ends(terminateds, truncateds)
 
@@ -50,15 +47,13 @@ def emit(
     assert rewards is not None and policy is not None and behavior is not None
     assert q_values is not None and actions is not None and terminateds is not None
     targets = q_values + y
-    rho = _clipped(_ratio(policy, behavior, actions), numbers[3])
+    rho = clipped(_ratio(policy, behavior, actions), numbers[3])
     if values is not None:
         return targets, rho * (targets - values)
-    inner = y.shape[dim] - 1
-    following = (numbers[0] if gamma is None else gamma.narrow(dim, 0, inner)) * targets.narrow(dim, 1, inner)
-    inside = (rewards - q_values).narrow(dim, 0, inner) + following
-    ended = episode_ends(terminateds, truncateds).narrow(dim, 0, inner)
-    residual = torch.where(ended, y.narrow(dim, 0, inner), inside)
-    return targets, rho * torch.cat([residual, y.narrow(dim, inner, 1)], dim)
+    inside, in_last_column, ahead = columns(y.shape[dim], dim)
+    followed = inside(rewards - q_values) + (numbers[0] if gamma is None else inside(gamma)) * ahead(targets)
+    residual = torch.where(inside(episode_ends(terminateds, truncateds)), inside(y), followed)
+    return targets, rho * torch.cat([residual, in_last_column(y).unsqueeze(dim)], dim)
 
 
 def _next_policies(
@@ -71,15 +66,8 @@ def _next_policies(
     if next_policy is not None:
         yield lambda x: x, next_policy
         return
-    inner = policy.shape[dim] - 1
-
-    def inside(x: Tensor) -> Tensor:
-        return x.narrow(dim, 0, inner)
-
-    def in_last_column(x: Tensor) -> Tensor:
-        return x.select(dim, -1)
-
-    following = policy.narrow(dim, 1, inner)
+    inside, in_last_column, ahead = columns(policy.shape[dim], dim)
+    following = ahead(policy)
     if truncateds is not None:
         following = torch.where(inside(truncateds).unsqueeze(-1), inside(policy), following)
     yield inside, following
@@ -103,8 +91,3 @@ def _ratio(policy: Tensor, behavior: Tensor, actions: Tensor) -> Tensor:
     exists = (actions >= 0) & (actions < policy.shape[-1])
     index = torch.where(exists, actions, 0).unsqueeze(-1)
     return torch.where(exists, policy.gather(-1, index).squeeze(-1), math.nan) / behavior
-
-
-def _clipped(ratio: Tensor, bound: float) -> Tensor:
-    """min(bound, ratio), NaN where the ratio is NaN. A bound that the dtype does not reach is none."""
-    return ratio.clamp(max=bound) if bound <= torch.finfo(ratio.dtype).max else ratio

@@ -6,6 +6,7 @@ The scanned state is D = targets - values, so the next step's target is its valu
 import triton
 import triton.language as tl
 from rl_triton_core._boundaries_tile import continuation, ended
+from rl_triton_core._policies_tile import clipped
 
 
 @triton.jit
@@ -28,12 +29,6 @@ def exp(x):
         series = 1.0 + (rest + rest * rest * (0.5 + rest * series))
         half_power = ((n.to(tl.int32) + 126) << 23).to(tl.float32, bitcast=True)
         return tl.where(x == x, series * half_power * 2.0, x)
-
-
-@triton.jit
-def clipped(ratio, bar):
-    """min(bar, ratio), and NaN where the ratio is: a minimum might drop it."""
-    return tl.where(ratio > bar, bar, ratio)
 
 
 @triton.jit

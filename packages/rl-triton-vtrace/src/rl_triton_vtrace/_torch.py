@@ -8,11 +8,10 @@ The outputs are targets, so no derivative is taken of these operations, and they
 
 from __future__ import annotations
 
-import math
-
 import torch
-from rl_triton_core.boundaries import continuations, episode_ends, unless
+from rl_triton_core.boundaries import add_discounted, columns, continuations, episode_ends
 from rl_triton_core.engine.algorithm import Numbers, OptionalTensors
+from rl_triton_core.policies import clipped, clips
 from torch import Tensor
 
 
@@ -24,9 +23,9 @@ def coefficients(
     assert values is not None and terminateds is not None
     _, _, rho_bar, c_bar, _ = numbers
     ratio = _ratio(fields)
-    rho = _clipped(ratio, rho_bar)
+    rho = clipped(ratio, rho_bar)
     u = _residual(fields, row_values, numbers, dim, values, next_values).mul_(rho)
-    c = rho if c_bar == rho_bar else _clipped(ratio, c_bar)
+    c = rho if c_bar == rho_bar else clipped(ratio, c_bar)
     if gamma is None and lambda_ is None:
         c.mul_(numbers[0] * numbers[1])
     else:
@@ -42,7 +41,7 @@ def emit(
     assert values is not None and terminateds is not None
     _, mixing, rho_bar, c_bar, pg_rho_bar = numbers
     targets = values + y
-    if next_values is None and rho_bar == c_bar == pg_rho_bar < math.inf:
+    if next_values is None and rho_bar == c_bar == pg_rho_bar and clips(pg_rho_bar, y.dtype):
         # With one factor for all, the advantage is what the recursion adds up.
         return targets, y
 
@@ -57,7 +56,7 @@ def emit(
         # A lambda belongs to the step before the one that it mixes.
         ahead = values + lambda_.roll(1, dim) * y
     advantages = _residual(fields, row_values, numbers, dim, ahead, next_q)
-    return targets, advantages.mul_(_clipped(_ratio(fields), pg_rho_bar))
+    return targets, advantages.mul_(clipped(_ratio(fields), pg_rho_bar))
 
 
 def _ratio(fields: OptionalTensors) -> Tensor:
@@ -65,11 +64,6 @@ def _ratio(fields: OptionalTensors) -> Tensor:
     _, _, log_pi_target, log_pi_behavior, *_ = fields
     assert log_pi_target is not None and log_pi_behavior is not None
     return (log_pi_target - log_pi_behavior).exp_()
-
-
-def _clipped(ratio: Tensor, bar: float) -> Tensor:
-    """min(bar, ratio), and NaN where the ratio is."""
-    return ratio.clamp(max=bar) if bar < math.inf else ratio
 
 
 def _residual(
@@ -84,27 +78,15 @@ def _residual(
     rewards, values, _, _, terminateds, truncateds, bootstrap_values, _, gamma, *_ = fields
     (last_value,) = row_values
     assert rewards is not None and values is not None and terminateds is not None
-    residual = rewards - values
-    discount = None if gamma is None else unless(terminateds, gamma)
-    for part, continuation in continuations(
-        ahead, terminateds, truncateds, bootstrap_values, last_value, next_values, dim
-    ):
-        if discount is None:
-            part(residual).add_(continuation, alpha=numbers[0])
-        else:
-            part(residual).add_(part(discount) * continuation)
-    return residual
+    parts = continuations(ahead, terminateds, truncateds, bootstrap_values, last_value, next_values, dim)
+    return add_discounted(rewards - values, parts, terminateds, gamma, numbers[0])
 
 
 def _mixed(next_values: Tensor, targets: Tensor, ended: Tensor, mixing: Tensor | float, dim: int) -> Tensor:
     """(1 - lambda_) * next_values[t] + lambda_ * targets[t+1] inside an episode, else next_values[t]."""
-    inner = targets.shape[dim] - 1
-
-    def inside(x: Tensor) -> Tensor:
-        return x.narrow(dim, 0, inner)
-
+    inside, in_last_column, ahead = columns(targets.shape[dim], dim)
     if isinstance(mixing, Tensor):
         mixing = inside(mixing)
-    mixed = (1 - mixing) * inside(next_values) + mixing * targets.narrow(dim, 1, inner)
+    mixed = (1 - mixing) * inside(next_values) + mixing * ahead(targets)
     mixed = torch.where(inside(ended), inside(next_values), mixed)
-    return torch.cat([mixed, next_values.narrow(dim, inner, 1)], dim)
+    return torch.cat([mixed, in_last_column(next_values).unsqueeze(dim)], dim)

@@ -7,14 +7,15 @@ the state that was cut off; both at once is a termination. `_boundaries_tile` sa
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from rl_triton_core.engine.arguments import check_exclusive
-from rl_triton_core.engine.modes import is_watched
+from rl_triton_core.engine.environment import warn_correctness
+from rl_triton_core.engine.modes import holds_numbers
 
 Part: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -94,15 +95,8 @@ def continuations(
     """
     if next_values is not None:
         return [(lambda x: x, unless(terminateds, next_values))]
-    inner = values.shape[dim] - 1
-
-    def inside(x: Tensor) -> Tensor:
-        return x.narrow(dim, 0, inner)
-
-    def in_last_column(x: Tensor) -> Tensor:
-        return x.select(dim, -1)
-
-    following, hidden = values.narrow(dim, 1, inner), inside(terminateds)
+    inside, in_last_column, ahead = columns(values.shape[dim], dim)
+    following, hidden = ahead(values), inside(terminateds)
     if truncateds is not None and bootstrap_values is not None:
         following = torch.where(inside(truncateds), inside(bootstrap_values), following)
     elif truncateds is not None:
@@ -115,6 +109,32 @@ def continuations(
     else:
         parts.append((in_last_column, unless(in_last_column(terminateds), last)))
     return parts
+
+
+def columns(steps: int, dim: int) -> tuple[Part, Part, Part]:
+    """Views of a tensor of so many steps: all columns but the last, the last one, and what is ahead of the first."""
+    inner = steps - 1
+    return (
+        lambda x: x.narrow(dim, 0, inner),
+        lambda x: x.select(dim, -1),
+        lambda x: x.narrow(dim, 1, inner),
+    )
+
+
+def add_discounted(
+    u: Tensor, parts: Iterable[tuple[Part, Tensor]], terminateds: Tensor, gamma: Tensor | None, number: float
+) -> Tensor:
+    """u with gamma * continuation added in place, part by part; gamma is a number where it is no tensor.
+
+    What a termination hides is not read of gamma either.
+    """
+    discount = None if gamma is None else unless(terminateds, gamma)
+    for part, continuation in parts:
+        if discount is None:
+            part(u).add_(continuation, alpha=number)
+        else:
+            part(u).add_(part(discount) * continuation)
+    return u
 
 
 def unless(hidden: Tensor, x: Tensor) -> Tensor:
@@ -153,10 +173,10 @@ def warn_of_values(
         UserWarning: NaN in an input; a non-zero bootstrap value at an ordinary step; a last column that neither ended
             nor has a continuation.
     """
-    if not _holds_numbers(rewards):
+    if not holds_numbers(rewards):
         return
     for message in _nan_messages(inputs, "earlier"):
-        _warn(message)
+        warn_correctness(message)
     if rewards.numel() == 0:
         return
     ended = terminateds != 0 if truncateds is None else (terminateds != 0) | (truncateds != 0)
@@ -166,9 +186,11 @@ def warn_of_values(
         if truncateds is not None:
             stray = stray & (truncateds == 0).narrow(dim, 0, last)
         if bool(stray.any()):
-            _warn("bootstrap_values: non-zero at an ordinary step, where it is ignored; set it at truncated steps only")
+            warn_correctness(
+                "bootstrap_values: non-zero at an ordinary step, where it is ignored; set it at truncated steps only"
+            )
     if not continuation_given and not bool(ended.narrow(dim, last, 1).all()):
-        _warn(
+        warn_correctness(
             "last_value: not given, and the last column has not ended everywhere, so it continues with 0; pass "
             "last_value, or bootstrap_values with V of the last observation in the last column"
         )
@@ -183,13 +205,9 @@ def warn_of_nan(inputs: dict[str, Any]) -> None:
     Warns:
         UserWarning: NaN in an input.
     """
-    if _holds_numbers(next(iter(inputs.values()))):
+    if holds_numbers(next(iter(inputs.values()))):
         for message in _nan_messages(inputs, "later"):
-            _warn(message)
-
-
-def _holds_numbers(tensor: Tensor) -> bool:
-    return not (is_watched() or tensor.device.type == "meta" or torch.compiler.is_compiling())
+            warn_correctness(message)
 
 
 def _nan_messages(inputs: dict[str, Any], reached: str) -> Iterator[str]:
@@ -197,7 +215,3 @@ def _nan_messages(inputs: dict[str, Any], reached: str) -> Iterator[str]:
     for name, value in inputs.items():
         if isinstance(value, Tensor) and value.is_floating_point() and bool(value.isnan().any()):
             yield f"{name}: holds NaN; wherever no boundary hides it, every {reached} step of its episode becomes NaN"
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, UserWarning, stacklevel=4)

@@ -20,3 +20,8 @@ def warn_performance(message: str) -> None:
     """Say where a call did more work than it had to, if the user asked to be told."""
     if PERFORMANCE_WARNINGS:
         warnings.warn(message, UserWarning, stacklevel=3)
+
+
+def warn_correctness(message: str) -> None:
+    """Say what is legal but rarely meant, to whoever called the public function that asked for a warning."""
+    warnings.warn(message, UserWarning, stacklevel=4)

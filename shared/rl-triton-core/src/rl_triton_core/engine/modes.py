@@ -35,3 +35,8 @@ def numbers_can_be_read(tensor: Tensor) -> bool:
         and tensor.__class__ in (Tensor, torch.nn.Parameter)
         and torch._C._len_torch_dispatch_stack() == 0
     )
+
+
+def holds_numbers(tensor: Tensor) -> bool:
+    """Whether there are numbers to look at, at the price of waiting for the device: not on meta, not while traced."""
+    return not (is_watched() or tensor.device.type == "meta" or torch.compiler.is_compiling())

@@ -45,6 +45,8 @@ def run_in_interpreter(test_file: Path) -> None:
         "pytest",
         "-q",
         "-x",
+        "-m",
+        "not gpu",
         "-o",
         "pythonpath=",
         "-p",
