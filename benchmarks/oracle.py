@@ -102,3 +102,13 @@ def scan_by_doubling(u: Tensor, w: Tensor, dim: int) -> Tensor:
         w.narrow(dim, steps - reach, reach).zero_()
         reach *= 2
     return u
+
+
+def forward_scan_by_doubling(x: Tensor, dones: Tensor, decay: float, seed_values: Tensor, dim: int) -> Tensor:
+    """y[t] = x[t] + decay * y[t-1], cut after a done step; `seed_values` stand before the first."""
+    done_before = (dones != 0).roll(1, dim)
+    done_before.select(dim, 0).fill_(False)
+    w = torch.where(done_before, 0.0, torch.full_like(x, decay))
+    u = x.clone()
+    u.select(dim, 0).add_(w.select(dim, 0) * seed_values)
+    return scan_by_doubling(u.flip(dim), w.flip(dim), dim).flip(dim)

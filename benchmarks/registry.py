@@ -101,6 +101,16 @@ class Algorithm:
     safeguards: tuple[Target, ...]
 
 
+def imported(module: str, name: str) -> Callable[[], Callable[..., Any]]:
+    """A function of a package, imported when it is asked for."""
+
+    def load_function() -> Callable[..., Any]:
+        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        return function
+
+    return load_function
+
+
 def load(name: str) -> Algorithm:
     """The entry of an algorithm."""
     entry: Algorithm = importlib.import_module(f"benchmarks.algorithms.{_MODULES[name]}").ENTRY

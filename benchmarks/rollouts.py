@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from benchmarks.registry import Configuration
+from benchmarks.registry import Arguments, Configuration
 
 GAMMA, LAMBDA = 0.99, 0.95
 EPISODE_ENDS = 0.02
@@ -29,6 +29,12 @@ class Rollout:
     def flags(self) -> Tensor:
         uniform = torch.rand(self.configuration.shape, generator=self.generator, device=self.device)
         return (uniform < EPISODE_ENDS).to(self.configuration.flags)
+
+    def continuation(self) -> Arguments:
+        """What follows the window: the values of truncated steps with their flags, or one value per row."""
+        if self.configuration.truncated:
+            return {"truncateds": self.flags(), "bootstrap_values": self.normal()}
+        return {"last_value": self.per_row()}
 
     def actions(self) -> Tensor:
         """One action index per step."""

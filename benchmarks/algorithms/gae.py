@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from benchmarks.oracle import scan_by_doubling
-from benchmarks.registry import Algorithm, Arguments, Configuration, Target, bytes_once
+from benchmarks.registry import Algorithm, Arguments, Configuration, Target, bytes_once, imported
 from benchmarks.rollouts import GAMMA, LAMBDA, Rollout
 from benchmarks.shapes import BFLOAT16, BOOL_FLAGS, FLOAT_FLAGS, TIME_MAJOR, calls, device
-
-
-def function() -> Callable[..., Any]:
-    from rl_triton_gae import compute_gae
-
-    return compute_gae
-
-
-def reference() -> Callable[..., Any]:
-    from rl_triton_gae.reference import compute_gae
-
-    return compute_gae
 
 
 def make_arguments(configuration: Configuration, device: torch.device) -> Arguments:
@@ -36,9 +21,7 @@ def make_arguments(configuration: Configuration, device: torch.device) -> Argume
         "lambda_": LAMBDA,
         "time_dim": rollout.time_dim,
     }
-    if configuration.truncated:
-        return {**arguments, "truncateds": rollout.flags(), "bootstrap_values": rollout.normal()}
-    return {**arguments, "last_value": rollout.per_row()}
+    return arguments | rollout.continuation()
 
 
 def vectorised(arguments: Arguments) -> Tensor:
@@ -116,8 +99,8 @@ SAFEGUARDS = (
 
 ENTRY = Algorithm(
     name="gae",
-    function=function,
-    reference=reference,
+    function=imported("rl_triton_gae", "compute_gae"),
+    reference=imported("rl_triton_gae.reference", "compute_gae"),
     arguments=make_arguments,
     vectorised=vectorised,
     bytes_moved=bytes_once,

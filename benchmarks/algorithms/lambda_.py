@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from benchmarks.oracle import scan_by_doubling
-from benchmarks.registry import Algorithm, Arguments, Configuration, bytes_once
+from benchmarks.registry import Algorithm, Arguments, Configuration, bytes_once, imported
 from benchmarks.rollouts import GAMMA, LAMBDA, Rollout
 from benchmarks.shapes import common_cpu_targets, common_safeguards, common_targets
-
-
-def function() -> Callable[..., Any]:
-    from rl_triton_lambda import compute_lambda_returns
-
-    return compute_lambda_returns
-
-
-def reference() -> Callable[..., Any]:
-    from rl_triton_lambda.reference import compute_lambda_returns
-
-    return compute_lambda_returns
 
 
 def make_arguments(configuration: Configuration, device: torch.device) -> Arguments:
@@ -59,8 +44,8 @@ def vectorised(arguments: Arguments) -> Tensor:
 
 ENTRY = Algorithm(
     name="lambda",
-    function=function,
-    reference=reference,
+    function=imported("rl_triton_lambda", "compute_lambda_returns"),
+    reference=imported("rl_triton_lambda.reference", "compute_lambda_returns"),
     arguments=make_arguments,
     vectorised=vectorised,
     bytes_moved=bytes_once,

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from benchmarks.oracle import scan_by_doubling
-from benchmarks.registry import Algorithm, Arguments, Configuration, Target, bytes_once
+from benchmarks.registry import Algorithm, Arguments, Configuration, Target, bytes_once, imported
 from benchmarks.rollouts import GAMMA, LAMBDA, Rollout
 from benchmarks.shapes import BOOL_FLAGS, common_cpu_targets, device
 
 FEW_ACTIONS = 4
-
-
-def function() -> Callable[..., Any]:
-    from rl_triton_retrace import compute_retrace
-
-    return compute_retrace
-
-
-def reference() -> Callable[..., Any]:
-    from rl_triton_retrace.reference import compute_retrace
-
-    return compute_retrace
 
 
 def make_arguments(configuration: Configuration, device: torch.device) -> Arguments:
@@ -98,8 +84,8 @@ SAFEGUARDS = (
 
 ENTRY = Algorithm(
     name="retrace",
-    function=function,
-    reference=reference,
+    function=imported("rl_triton_retrace", "compute_retrace"),
+    reference=imported("rl_triton_retrace.reference", "compute_retrace"),
     arguments=make_arguments,
     vectorised=vectorised,
     bytes_moved=bytes_once,

@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from benchmarks.oracle import scan_by_doubling
-from benchmarks.registry import Algorithm, Arguments, Configuration, bytes_once
+from benchmarks.registry import Algorithm, Arguments, Configuration, bytes_once, imported
 from benchmarks.rollouts import GAMMA, Rollout
 from benchmarks.shapes import common_cpu_targets, common_safeguards, common_targets
-
-
-def function() -> Callable[..., Any]:
-    from rl_triton_returns import compute_discounted_returns
-
-    return compute_discounted_returns
-
-
-def reference() -> Callable[..., Any]:
-    from rl_triton_returns.reference import compute_discounted_returns
-
-    return compute_discounted_returns
 
 
 def make_arguments(configuration: Configuration, device: torch.device) -> Arguments:
@@ -34,9 +19,7 @@ def make_arguments(configuration: Configuration, device: torch.device) -> Argume
         "gamma": GAMMA,
         "time_dim": rollout.time_dim,
     }
-    if configuration.truncated:
-        return {**arguments, "truncateds": rollout.flags(), "bootstrap_values": rollout.normal()}
-    return {**arguments, "last_value": rollout.per_row()}
+    return arguments | rollout.continuation()
 
 
 def vectorised(arguments: Arguments) -> Tensor:
@@ -59,8 +42,8 @@ def vectorised(arguments: Arguments) -> Tensor:
 
 ENTRY = Algorithm(
     name="returns",
-    function=function,
-    reference=reference,
+    function=imported("rl_triton_returns", "compute_discounted_returns"),
+    reference=imported("rl_triton_returns.reference", "compute_discounted_returns"),
     arguments=make_arguments,
     vectorised=vectorised,
     bytes_moved=bytes_once,

@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from benchmarks.oracle import scan_by_doubling
-from benchmarks.registry import Algorithm, Arguments, Configuration, bytes_once
+from benchmarks.oracle import forward_scan_by_doubling
+from benchmarks.registry import Algorithm, Arguments, Configuration, bytes_once, imported
 from benchmarks.rollouts import GAMMA, LAMBDA, Rollout
 from benchmarks.shapes import common_cpu_targets, common_safeguards, common_targets
-
-
-def function() -> Callable[..., Any]:
-    from rl_triton_traces import compute_eligibility_traces
-
-    return compute_eligibility_traces
-
-
-def reference() -> Callable[..., Any]:
-    from rl_triton_traces.reference import compute_eligibility_traces
-
-    return compute_eligibility_traces
 
 
 def make_arguments(configuration: Configuration, device: torch.device) -> Arguments:
@@ -39,20 +24,19 @@ def make_arguments(configuration: Configuration, device: torch.device) -> Argume
 
 
 def vectorised(arguments: Arguments) -> Tensor:
-    """z[t] = u[t] + w[t] * z[t-1], turned around in time."""
-    dim, x = arguments["time_dim"], arguments["gradients"]
-    done_before = (arguments["dones"] != 0).roll(1, dim)
-    done_before.select(dim, 0).fill_(False)
-    w = torch.where(done_before, 0.0, torch.full_like(x, arguments["gamma"] * arguments["lambda_"]))
-    u = x.clone()
-    u.select(dim, 0).add_(w.select(dim, 0) * arguments["seed_values"])
-    return scan_by_doubling(u.flip(dim), w.flip(dim), dim).flip(dim)
+    return forward_scan_by_doubling(
+        arguments["gradients"],
+        arguments["dones"],
+        arguments["gamma"] * arguments["lambda_"],
+        arguments["seed_values"],
+        arguments["time_dim"],
+    )
 
 
 ENTRY = Algorithm(
     name="traces",
-    function=function,
-    reference=reference,
+    function=imported("rl_triton_traces", "compute_eligibility_traces"),
+    reference=imported("rl_triton_traces.reference", "compute_eligibility_traces"),
     arguments=make_arguments,
     vectorised=vectorised,
     bytes_moved=bytes_once,

@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from benchmarks.oracle import scan_by_doubling
-from benchmarks.registry import Algorithm, Arguments, Configuration, bytes_once
+from benchmarks.registry import Algorithm, Arguments, Configuration, bytes_once, imported
 from benchmarks.rollouts import GAMMA, Rollout
 from benchmarks.shapes import common_cpu_targets, common_safeguards, common_targets
-
-
-def function() -> Callable[..., Any]:
-    from rl_triton_vtrace import compute_vtrace
-
-    return compute_vtrace
-
-
-def reference() -> Callable[..., Any]:
-    from rl_triton_vtrace.reference import compute_vtrace
-
-    return compute_vtrace
 
 
 def make_arguments(configuration: Configuration, device: torch.device) -> Arguments:
@@ -39,9 +24,7 @@ def make_arguments(configuration: Configuration, device: torch.device) -> Argume
         "gamma": GAMMA,
         "time_dim": rollout.time_dim,
     }
-    if configuration.truncated:
-        return {**arguments, "truncateds": rollout.flags(), "bootstrap_values": rollout.normal()}
-    return {**arguments, "last_value": rollout.per_row()}
+    return arguments | rollout.continuation()
 
 
 def vectorised(arguments: Arguments) -> tuple[Tensor, Tensor]:
@@ -68,8 +51,8 @@ def vectorised(arguments: Arguments) -> tuple[Tensor, Tensor]:
 
 ENTRY = Algorithm(
     name="vtrace",
-    function=function,
-    reference=reference,
+    function=imported("rl_triton_vtrace", "compute_vtrace"),
+    reference=imported("rl_triton_vtrace.reference", "compute_vtrace"),
     arguments=make_arguments,
     vectorised=vectorised,
     bytes_moved=bytes_once,
