@@ -30,8 +30,6 @@ from rl_triton_core.engine.precision import (
 )
 
 _INT32_ELEMENTS = 2**31 - 2**16
-# What a field holds, as the kernel's module names it.
-_REAL, _FLAG, _INDEX = 0, 1, 2
 
 
 class KernelCall:
@@ -339,15 +337,14 @@ class _Slots:
         unit = self.unit
         outer = None if self.adjacent_rows and strides.outer == 1 and strides.inner is None else strides.outer // unit
         inner = None if strides.inner is None else strides.inner // unit
-        kind = _REAL if field is None or field.is_real else _FLAG if field.flag else _INDEX
-        return self._slot((outer, inner, strides.inner_size, strides.time, None), kind)
+        return self._slot((outer, inner, strides.inner_size, strides.time, None), _kind(field))
 
     def add_row_value(self, strides: layout.Strides | None) -> _Slot | None:
         """A slot for the next tensor with one value a row."""
         if strides is None:
             return None
         outer = None if strides.outer == 1 and strides.inner is None else strides.outer
-        return self._slot((outer, strides.inner, strides.inner_size, None, None), _REAL)
+        return self._slot((outer, strides.inner, strides.inner_size, None, None), _kind(None))
 
     def add_wide(self, strides: layout.Strides | None, *, in_time: bool = True) -> _Slot | None:
         """A slot for the next tensor with a value for every action, per step or (not `in_time`) per row."""
@@ -372,6 +369,15 @@ class _Slots:
         odd = tuple([None if stride is None else 2 * stride + 1 for stride in outer])
         actions = action if any(stride is not None for stride in action) else None
         return (odd, inner, sizes, time, actions) if any(sizes) else (odd, None, None, time, actions)
+
+
+def _kind(field: Field | None) -> int:
+    """What a field holds, as the kernel says it; a number where there is no field."""
+    from rl_triton_core.engine import kernels
+
+    kind = kernels.REAL if field is None or field.is_real else kernels.FLAG if field.flag else kernels.ACTION
+    value: int = kind.value
+    return value
 
 
 def _on_device(device: torch.device) -> Any:
