@@ -6,6 +6,15 @@ from typing import Any
 
 import pytest
 import torch
+from rl_triton_core.testing.integration import (
+    assert_exports,
+    assert_forward_mode_agrees,
+    assert_gradients_agree,
+    assert_jacobians_agree,
+    assert_maps,
+    assert_records_where_asked,
+    assert_traces,
+)
 from rl_triton_gae import compute_gae
 from torch import Tensor
 
@@ -37,14 +46,7 @@ def test_gradients_of_every_real_input(option: str) -> None:
 
 def test_transforms() -> None:
     given = drawn()
-
-    def total(rewards: Tensor) -> Tensor:
-        return compute_gae(rewards, given["values"], given["terminateds"]).sum()
-
-    gradient = torch.func.grad(total)(given["rewards"])
-    leaf = given["rewards"].clone().requires_grad_()
-    total(leaf).backward()
-    torch.testing.assert_close(gradient, leaf.grad)
+    assert_gradients_agree(lambda x: compute_gae(**(given | {"rewards": x})), given["rewards"])
 
 
 VMAPPED = ("rewards", "values", "terminateds", "truncateds", "bootstrap_values", "next_values", "last_value", "gamma")
@@ -59,13 +61,7 @@ def test_vmap_over_every_argument(name: str) -> None:
     many = torch.rand(shape, generator=generator, dtype=torch.float64)
     if name.endswith("ateds"):
         many = many < 0.3
-
-    def one(x: Tensor) -> Tensor:
-        return compute_gae(**(given | {name: x}))
-
-    torch.testing.assert_close(torch.func.vmap(one)(many), torch.stack([one(x) for x in many]))
-    nested = torch.func.vmap(torch.func.vmap(one))(many.unsqueeze(0))
-    torch.testing.assert_close(nested[0], torch.stack([one(x) for x in many]))
+    assert_maps(lambda x: compute_gae(**(given | {name: x})), many)
 
 
 @pytest.mark.parametrize("name", ["rewards", "values", "bootstrap_values", "last_value", "gamma", "lambda_"])
@@ -73,43 +69,16 @@ def test_forward_mode_is_the_transpose_of_reverse_mode(name: str) -> None:
     given: dict[str, Any] = drawn()
     generator = torch.Generator().manual_seed(4)
     x = torch.rand((2,) if name == "last_value" else (2, 9), generator=generator, dtype=torch.float64)
-    tangent, cotangent = torch.randn_like(x), torch.randn(2, 9, dtype=torch.float64)
-
-    def one(x: Tensor) -> Tensor:
-        return compute_gae(**(given | {name: x}))
-
-    forward = torch.func.jvp(one, (x,), (tangent,))[1]
-    backward = torch.func.vjp(one, x)[1](cotangent)[0]
-    torch.testing.assert_close((forward * cotangent).sum(), (backward * tangent).sum())
-    with torch.autograd.forward_ad.dual_level():
-        dual = torch.autograd.forward_ad.make_dual(x, tangent)
-        torch.testing.assert_close(torch.autograd.forward_ad.unpack_dual(one(dual)).tangent, forward)
+    assert_forward_mode_agrees(lambda x: compute_gae(**(given | {name: x})), x)
 
 
 def test_jacobians_and_hessians() -> None:
     given = drawn()
-
-    def one(values: Tensor) -> Tensor:
-        return compute_gae(given["rewards"], values, given["terminateds"])
-
-    forward, backward = torch.func.jacfwd(one)(given["values"]), torch.func.jacrev(one)(given["values"])
-    torch.testing.assert_close(forward, backward)
-    hessian = torch.func.hessian(lambda values: one(values).square().sum())(given["values"])
-    torch.testing.assert_close(hessian, hessian.permute(2, 3, 0, 1))
-    assert hessian.abs().max() > 0
+    assert_jacobians_agree(lambda x: compute_gae(**(given | {"values": x})), given["values"])
 
 
 def test_modes_and_parameters() -> None:
-    given = drawn()
-    expected = compute_gae(**given)
-    with torch.inference_mode():
-        torch.testing.assert_close(compute_gae(**given), expected)
-    parameter = torch.nn.Parameter(given["values"])
-    with torch.no_grad():
-        detached = compute_gae(given["rewards"], parameter, given["terminateds"])
-    torch.testing.assert_close(detached, expected)
-    assert not detached.requires_grad
-    assert compute_gae(given["rewards"], parameter, given["terminateds"]).requires_grad
+    assert_records_where_asked(compute_gae, drawn(), "values")
 
 
 def test_meta_tensors_have_no_values() -> None:
@@ -121,34 +90,13 @@ def test_meta_tensors_have_no_values() -> None:
 
 @pytest.mark.parametrize("layout", ["environment-major", "time-major"])
 def test_tracing_looks_at_no_number(layout: str) -> None:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.fx.experimental.proxy_tensor import make_fx
-
     dim = 1 if layout == "environment-major" else 0
-    given = {name: x if dim else x.t().contiguous() for name, x in drawn().items()}
-    expected = compute_gae(**given, time_dim=dim)
-    with FakeTensorMode() as mode:
-        fake = compute_gae(**{name: mode.from_tensor(x) for name, x in given.items()}, time_dim=dim)
-    assert fake.shape == expected.shape
-    assert fake.dtype == expected.dtype
-
-    def one(rewards: Tensor, values: Tensor, terminateds: Tensor) -> Tensor:
-        return compute_gae(rewards, values, terminateds, time_dim=dim)
-
-    traced = make_fx(one, tracing_mode="fake")(*given.values())
-    torch.testing.assert_close(traced(*given.values()), expected)
-    other = {name: x.flip(0) for name, x in given.items()}
-    torch.testing.assert_close(traced(*other.values()), compute_gae(**other, time_dim=dim))
+    given = [x if dim else x.t().contiguous() for x in drawn().values()]
+    assert_traces(lambda *tensors: compute_gae(*tensors, time_dim=dim), given)
 
 
 def test_exports() -> None:
-    class Advantages(torch.nn.Module):
-        def forward(self, rewards: Tensor, values: Tensor, terminateds: Tensor) -> Tensor:
-            return compute_gae(rewards, values, terminateds)
-
-    given = drawn()
-    exported = torch.export.export(Advantages(), tuple(given.values()))
-    torch.testing.assert_close(exported.module()(*given.values()), compute_gae(**given))
+    assert_exports(compute_gae, list(drawn().values()))
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])

@@ -6,6 +6,15 @@ from typing import Any
 
 import pytest
 import torch
+from rl_triton_core.testing.integration import (
+    assert_exports,
+    assert_forward_mode_agrees,
+    assert_gradients_agree,
+    assert_jacobians_agree,
+    assert_maps,
+    assert_records_where_asked,
+    assert_traces,
+)
 from rl_triton_lambda import compute_lambda_returns
 from torch import Tensor
 
@@ -39,14 +48,7 @@ def test_gradients_of_every_real_input(options: tuple[str, ...], truncated: bool
 
 def test_transforms() -> None:
     given = drawn()
-
-    def total(rewards: Tensor) -> Tensor:
-        return compute_lambda_returns(rewards, given["next_values"], given["terminateds"]).sum()
-
-    gradient = torch.func.grad(total)(given["rewards"])
-    leaf = given["rewards"].clone().requires_grad_()
-    total(leaf).backward()
-    torch.testing.assert_close(gradient, leaf.grad)
+    assert_gradients_agree(lambda x: compute_lambda_returns(**(given | {"rewards": x})), given["rewards"])
 
 
 VMAPPED = ("rewards", "next_values", "terminateds", "truncateds", "bootstrap_values", "gamma", "lambda_")
@@ -58,56 +60,23 @@ def test_vmap_over_every_argument(name: str) -> None:
     many = torch.rand(3, 2, 9, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     if name.endswith("ateds"):
         many = many < 0.3
-
-    def one(x: Tensor) -> Tensor:
-        return compute_lambda_returns(**(given | {name: x}))
-
-    torch.testing.assert_close(torch.func.vmap(one)(many), torch.stack([one(x) for x in many]))
-    nested = torch.func.vmap(torch.func.vmap(one))(many.unsqueeze(0))
-    torch.testing.assert_close(nested[0], torch.stack([one(x) for x in many]))
+    assert_maps(lambda x: compute_lambda_returns(**(given | {name: x})), many)
 
 
 @pytest.mark.parametrize("name", ["rewards", "next_values", "bootstrap_values", "gamma", "lambda_"])
 def test_forward_mode_is_the_transpose_of_reverse_mode(name: str) -> None:
     given: dict[str, Any] = drawn()
     x = torch.rand(2, 9, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
-    tangent, cotangent = torch.randn_like(x), torch.randn(2, 9, dtype=torch.float64)
-
-    def one(x: Tensor) -> Tensor:
-        return compute_lambda_returns(**(given | {name: x}))
-
-    forward = torch.func.jvp(one, (x,), (tangent,))[1]
-    backward = torch.func.vjp(one, x)[1](cotangent)[0]
-    torch.testing.assert_close((forward * cotangent).sum(), (backward * tangent).sum())
-    with torch.autograd.forward_ad.dual_level():
-        dual = torch.autograd.forward_ad.make_dual(x, tangent)
-        torch.testing.assert_close(torch.autograd.forward_ad.unpack_dual(one(dual)).tangent, forward)
+    assert_forward_mode_agrees(lambda x: compute_lambda_returns(**(given | {name: x})), x)
 
 
 def test_jacobians_and_hessians() -> None:
     given = drawn()
-
-    def one(next_values: Tensor) -> Tensor:
-        return compute_lambda_returns(given["rewards"], next_values, given["terminateds"])
-
-    forward, backward = torch.func.jacfwd(one)(given["next_values"]), torch.func.jacrev(one)(given["next_values"])
-    torch.testing.assert_close(forward, backward)
-    hessian = torch.func.hessian(lambda values: one(values).square().sum())(given["next_values"])
-    torch.testing.assert_close(hessian, hessian.permute(2, 3, 0, 1))
-    assert hessian.abs().max() > 0
+    assert_jacobians_agree(lambda x: compute_lambda_returns(**(given | {"next_values": x})), given["next_values"])
 
 
 def test_modes_and_parameters() -> None:
-    given = drawn()
-    expected = compute_lambda_returns(**given)
-    with torch.inference_mode():
-        torch.testing.assert_close(compute_lambda_returns(**given), expected)
-    parameter = torch.nn.Parameter(given["next_values"])
-    with torch.no_grad():
-        detached = compute_lambda_returns(given["rewards"], parameter, given["terminateds"])
-    torch.testing.assert_close(detached, expected)
-    assert not detached.requires_grad
-    assert compute_lambda_returns(given["rewards"], parameter, given["terminateds"]).requires_grad
+    assert_records_where_asked(compute_lambda_returns, drawn(), "next_values")
 
 
 def test_meta_tensors_have_no_values() -> None:
@@ -119,34 +88,18 @@ def test_meta_tensors_have_no_values() -> None:
 
 @pytest.mark.parametrize("layout", ["environment-major", "time-major"])
 def test_tracing_looks_at_no_number(layout: str) -> None:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.fx.experimental.proxy_tensor import make_fx
-
     dim = 1 if layout == "environment-major" else 0
-    given = {name: x if dim else x.t().contiguous() for name, x in drawn().items()}
-    expected = compute_lambda_returns(**given, time_dim=dim)
-    with FakeTensorMode() as mode:
-        fake = compute_lambda_returns(**{name: mode.from_tensor(x) for name, x in given.items()}, time_dim=dim)
-    assert fake.shape == expected.shape
-    assert fake.dtype == expected.dtype
+    given = [x if dim else x.t().contiguous() for x in drawn().values()]
 
     def one(rewards: Tensor, next_values: Tensor, terminateds: Tensor) -> Tensor:
         return compute_lambda_returns(rewards, next_values, terminateds, terminateds, time_dim=dim)
 
-    traced = make_fx(one, tracing_mode="fake")(*given.values())
-    torch.testing.assert_close(traced(*given.values()), expected)
-    other = {name: x.flip(0) for name, x in given.items()}
-    torch.testing.assert_close(traced(*other.values()), compute_lambda_returns(**other, time_dim=dim))
+    assert_traces(one, given)
+    assert_traces(lambda *tensors: compute_lambda_returns(*tensors, time_dim=dim), given)
 
 
 def test_exports() -> None:
-    class Returns(torch.nn.Module):
-        def forward(self, rewards: Tensor, next_values: Tensor, terminateds: Tensor) -> Tensor:
-            return compute_lambda_returns(rewards, next_values, terminateds)
-
-    given = drawn()
-    exported = torch.export.export(Returns(), tuple(given.values()))
-    torch.testing.assert_close(exported.module()(*given.values()), compute_lambda_returns(**given))
+    assert_exports(compute_lambda_returns, list(drawn().values()))
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from rl_triton_core.testing.integration import assert_exports, assert_maps, assert_traces
 from rl_triton_retrace import compute_retrace
 from torch import Tensor
 
@@ -60,16 +61,7 @@ def test_vmap_over_every_argument(name: str, shape: tuple[int, ...]) -> None:
         many = many < 0.3
     if name == "actions":
         many = torch.randint(3, (3, 2, 9), generator=generator)
-
-    def one(x: Tensor) -> tuple[Tensor, Tensor]:
-        return compute(**(given | {name: x}))
-
-    expected = [torch.stack(outputs) for outputs in zip(*(one(x) for x in many), strict=True)]
-    for output, nested, stacked in zip(
-        torch.func.vmap(one)(many), torch.func.vmap(torch.func.vmap(one))(many.unsqueeze(0)), expected, strict=True
-    ):
-        torch.testing.assert_close(output, stacked)
-        torch.testing.assert_close(nested[0], stacked)
+    assert_maps(lambda x: compute(**(given | {name: x})), many)
 
 
 def test_vmap_keeps_impossible_actions_out() -> None:
@@ -113,40 +105,22 @@ def test_meta_tensors_have_no_values() -> None:
 
 @pytest.mark.parametrize("layout", ["environment-major", "time-major"])
 def test_tracing_looks_at_no_number(layout: str) -> None:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.fx.experimental.proxy_tensor import make_fx
-
     dim = 1 if layout == "environment-major" else 0
     given = {name: x if dim else x.transpose(0, 1).contiguous() for name, x in drawn().items()}
-    expected = compute(**given, time_dim=dim)
-    with FakeTensorMode() as mode:
-        fakes = compute(**{name: mode.from_tensor(x) for name, x in given.items()}, time_dim=dim)
-    for fake, other in zip(fakes, expected, strict=True):
-        assert fake.shape == other.shape
-        assert fake.dtype == other.dtype
 
     def one(*tensors: Tensor) -> tuple[Tensor, Tensor]:
         return compute(**dict(zip(given, tensors, strict=True)), time_dim=dim)
 
-    traced = make_fx(one, tracing_mode="fake")(*given.values())
-    for output, other in zip(traced(*given.values()), expected, strict=True):
-        torch.testing.assert_close(output, other)
-    flipped = {name: x.flip(0) for name, x in given.items()}
-    for output, other in zip(traced(*flipped.values()), compute(**flipped, time_dim=dim), strict=True):
-        torch.testing.assert_close(output, other)
+    assert_traces(one, list(given.values()))
 
 
 def test_exports() -> None:
-    names = tuple(drawn())
-
-    class Targets(torch.nn.Module):
-        def forward(self, *tensors: Tensor) -> tuple[Tensor, Tensor]:
-            return compute(**dict(zip(names, tensors, strict=True)))
-
     given = drawn()
-    exported = torch.export.export(Targets(), tuple(given.values()))
-    for output, other in zip(exported.module()(*given.values()), compute(**given), strict=True):
-        torch.testing.assert_close(output, other)
+
+    def one(*tensors: Tensor) -> tuple[Tensor, Tensor]:
+        return compute(**dict(zip(given, tensors, strict=True)))
+
+    assert_exports(one, list(given.values()))
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from rl_triton_core.testing.integration import assert_exports, assert_maps, assert_traces
 from rl_triton_vtrace import compute_vtrace
 from torch import Tensor
 
@@ -73,14 +74,7 @@ def test_vmap_over_every_argument(name: str, options: dict[str, Any]) -> None:
     many = torch.rand(shape, generator=generator, dtype=torch.float64)
     if name.endswith("ateds"):
         many = many < 0.3
-
-    def one(x: Tensor) -> tuple[Tensor, Tensor]:
-        return compute_vtrace(**(given | {name: x}))
-
-    expected = [torch.stack(outputs) for outputs in zip(*map(one, many), strict=True)]
-    assert_equal(torch.func.vmap(one)(many), expected)
-    nested = torch.func.vmap(torch.func.vmap(one))(many.unsqueeze(0))
-    assert_equal([x[0] for x in nested], expected)
+    assert_maps(lambda x: compute_vtrace(**(given | {name: x})), many)
 
 
 def test_modes_and_parameters() -> None:
@@ -101,34 +95,13 @@ def test_meta_tensors_have_no_values() -> None:
 @pytest.mark.parametrize("options", [{}, {"pg_rho_bar": 2.0}], ids=["one clip", "pg_rho_bar"])
 @pytest.mark.parametrize("layout", ["environment-major", "time-major"])
 def test_tracing_looks_at_no_number(layout: str, options: dict[str, float]) -> None:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.fx.experimental.proxy_tensor import make_fx
-
     dim = 1 if layout == "environment-major" else 0
-    given = {name: x if dim else x.t().contiguous() for name, x in drawn().items()}
-    expected = compute_vtrace(**given, time_dim=dim, **options)
-    with FakeTensorMode() as mode:
-        fakes = compute_vtrace(**{name: mode.from_tensor(x) for name, x in given.items()}, time_dim=dim, **options)
-    for fake, output in zip(fakes, expected, strict=True):
-        assert (fake.shape, fake.dtype, fake.stride()) == (output.shape, output.dtype, output.stride())
-
-    def one(*tensors: Tensor) -> tuple[Tensor, Tensor]:
-        return compute_vtrace(*tensors, time_dim=dim, **options)
-
-    traced = make_fx(one, tracing_mode="fake")(*given.values())
-    assert_equal(traced(*given.values()), expected)
-    other = {name: x.flip(0) for name, x in given.items()}
-    assert_equal(traced(*other.values()), compute_vtrace(**other, time_dim=dim, **options))
+    given = [x if dim else x.t().contiguous() for x in drawn().values()]
+    assert_traces(lambda *tensors: compute_vtrace(*tensors, time_dim=dim, **options), given)
 
 
 def test_exports() -> None:
-    class Targets(torch.nn.Module):
-        def forward(self, *tensors: Tensor) -> tuple[Tensor, Tensor]:
-            return compute_vtrace(*tensors)
-
-    given = drawn()
-    exported = torch.export.export(Targets(), tuple(given.values()))
-    assert_equal(exported.module()(*given.values()), compute_vtrace(**given))
+    assert_exports(compute_vtrace, list(drawn().values()))
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
