@@ -156,12 +156,13 @@ def test_empty(shape: tuple[int, int], dim: int) -> None:
 
 @pytest.mark.parametrize(("gamma", "lambda_"), [(1.0, 0.999), (0.999, 0.999), (0.9999, 0.9999)])
 @pytest.mark.parametrize("per_step", [(), ("gamma",), ("lambda_",), ("gamma", "lambda_")], ids=str)
-def test_values_far_from_zero_keep_their_weight(gamma: float, lambda_: float, per_step: tuple[str, ...]) -> None:
-    # A return is then a sum of many values whose weights make up about 1: if they do not, it shows.
+@pytest.mark.parametrize(("reward", "value"), [(1.0, 0.0), (0.1, 5.0)])
+def test_weights_near_one(gamma: float, lambda_: float, per_step: tuple[str, ...], reward: float, value: float) -> None:
+    # A return is a sum of many rewards, and of values far from zero whose weights make up about 1: neither may drift.
     arguments = drawn((1, 512), "none", "nothing") | {"gamma": gamma, "lambda_": lambda_}
     arguments |= {name: torch.full((1, 512), arguments[name]) for name in per_step}
-    arguments["rewards"] *= 0.1
-    arguments["next_values"] += 5.0
+    arguments["rewards"] *= reward
+    arguments["next_values"] += value
     expected = reference.compute_lambda_returns(**arguments)
     loop = reference.compute_lambda_returns(**arguments, dtype=torch.float32)
     assert_within_rule(compute_lambda_returns(**on_kernel_device(arguments)), expected, loop, torch.float32)

@@ -6,16 +6,6 @@ from rl_triton_core._boundaries_tile import ended, interrupted
 
 
 @triton.jit
-def complement(gamma, lambda_, decay):
-    """gamma - decay, for decay = gamma * lambda_ as it was rounded: what adds up to gamma with it.
-
-    As a mere difference it might be contracted to gamma - gamma * lambda_, which knows nothing of that rounding.
-    """
-    negative = -gamma
-    return tl.fma(negative, lambda_, gamma) - tl.fma(negative, lambda_, decay)
-
-
-@triton.jit
 def coefficients(step, neighbour, at_open_end, row_values, numbers):
     reward, next_value, terminated, truncated, bootstrap, gamma, lambda_ = step
     outside = interrupted(truncated, at_open_end)
@@ -27,8 +17,9 @@ def coefficients(step, neighbour, at_open_end, row_values, numbers):
     if uniform:
         one_step_weight, decay = numbers[2], numbers[3]
     else:
-        decay = gamma * lambda_
-        one_step_weight = complement(gamma, lambda_, decay)
+        # Rounded to float32, a decay that hardly varies would be wrong by the same amount at every step of an episode.
+        decay = gamma.to(tl.float64) * lambda_
+        one_step_weight = (gamma - decay).to(reward.dtype)
     one_step_weight = tl.where(outside, gamma, one_step_weight)
     continuation = next_value
     if bootstrap is not None:

@@ -3,8 +3,8 @@
     u     = rewards + gamma * (1 - lambda_) * next_values; a weight of 1 in place of 1 - lambda_ where interrupted
     decay = gamma * lambda_, cut after an ended step
 
-Per step, the first weight is gamma - decay: it makes up for how the second was rounded, and both add up to gamma. Over
-many steps a value far from zero would otherwise count more, or less, than it should.
+Where either comes per step, both weights are products, and scanned in float64: rounded to float32, a decay that hardly
+varies would be wrong by the same amount at every step of an episode, which a loop that multiplies twice is not.
 
 Whatever a boundary hides may be NaN, and so may its derivative: it is replaced before it is multiplied, never after.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 import torch
 from rl_triton_core.boundaries import interrupted, unless
 from rl_triton_core.engine.algorithm import Numbers, OptionalTensors
+from rl_triton_core.engine.precision import widest_dtype
 from torch import Tensor
 
 
@@ -31,13 +32,17 @@ def coefficients(
         gamma_, mixing = numbers
         one_step = torch.where(outside, continuation, continuation * (1.0 - mixing))
         return torch.add(rewards, one_step, alpha=gamma_), gamma_ * mixing, cut
-    discount = numbers[0] if gamma is None else unless(terminateds, gamma)
-    decay = discount * unless(cut, rewards.new_full((), numbers[1]) if lambda_ is None else lambda_)
+    wide = widest_dtype(rewards)
+    discount = numbers[0] if gamma is None else unless(terminateds, gamma.to(wide))
+    mixing = rewards.new_full((), numbers[1], dtype=wide) if lambda_ is None else lambda_.to(wide)
+    decay = discount * unless(cut, mixing)
     return rewards + (discount - decay) * continuation, decay, cut
 
 
 def emit(
     fields: OptionalTensors, row_values: OptionalTensors, numbers: Numbers, y: Tensor, dim: int
 ) -> tuple[Tensor, ...]:
-    """The returns: the scanned state itself."""
-    return (y,)
+    """The returns: the scanned state itself, no wider than the rewards."""
+    rewards = fields[0]
+    assert rewards is not None
+    return (y.to(rewards.dtype),)

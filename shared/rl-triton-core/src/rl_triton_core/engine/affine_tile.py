@@ -4,6 +4,8 @@ The kernel knows maps only through these functions, so an algorithm whose state 
 set. The scan carries every map twice, with and without its last leaf (A, B, E, F), so that F arrives as each group's
 incoming carry: an exclusive scan without a shift.
 
+A decay may be wider than u: what many steps make of it is then a product of what it was before it was rounded.
+
 Cutting is selection, never multiplication by zero. A step says itself whether it is cut; a composite is cut where its
 weight is exactly 0, and then both of its halves are selected, or a NaN weight of a later episode would come through:
 
@@ -26,7 +28,7 @@ import triton.language as tl
 def affine_step(step, y):
     """The state after one step."""
     u, decay, cut = step
-    return (tl.where(cut, u, u + decay * y[0]),)
+    return (tl.where(cut, u, u + decay.to(u.dtype) * y[0]),)
 
 
 @triton.jit
@@ -53,7 +55,7 @@ def product_extend(step, log2_decay, inner):
     """The map of `step` applied after the map `inner`."""
     u, decay, cut = step
     A, B = inner
-    return tl.where(cut | (A == 0), 0.0, decay.to(A.dtype) * A), tl.where(cut, u, u + decay * B)
+    return tl.where(cut | (A == 0), 0.0, decay.to(A.dtype) * A), tl.where(cut, u, u + decay.to(u.dtype) * B)
 
 
 @triton.jit

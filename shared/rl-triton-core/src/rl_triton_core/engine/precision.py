@@ -33,6 +33,11 @@ def accumulation_dtype(result: torch.dtype) -> torch.dtype:
     return torch.float64 if result == torch.float64 else torch.float32
 
 
+def widest_dtype(like: Tensor) -> torch.dtype:
+    """What products that compound are held in: float64, where the tensor's device has it."""
+    return like.dtype if like.device.type == "mps" else torch.float64
+
+
 def composite_weights(result: torch.dtype, uniform: bool) -> tuple[Weights, torch.dtype]:
     """How weights are held so that the error stays within twice that of a float32 loop.
 

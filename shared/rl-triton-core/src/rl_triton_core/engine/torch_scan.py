@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from rl_triton_core.engine.modes import numbers_can_be_read
+from rl_triton_core.engine.precision import widest_dtype
 
 # About how many steps "blocks" works on at once: whole rows, and buffers of a few megabytes however many there are.
 GROUP = 1 << 20
@@ -173,7 +174,9 @@ def _scan_blocks(u: Tensor, weights: Tensor, y: Tensor, scale: float, steps: int
     links = _in_blocks(weights, block, u.dtype)
     blocks = columns.shape[1]
     # In float32 the rounding of a product would compound; zeros and ones have none.
-    block_weights = links.prod(0).to(torch.int8) if weights.dtype == torch.int8 else links.prod(0, dtype=torch.float64)
+    block_weights = (
+        links.prod(0).to(torch.int8) if weights.dtype == torch.int8 else links.prod(0, dtype=widest_dtype(u))
+    )
     last = _walk_to_end(columns, links, scale, reverse)
     last = _double(last, block_weights, scale**block, min(blocks, steps // block + 2), reverse, select=False)
     entering = torch.zeros_like(last)
@@ -207,7 +210,7 @@ def _double(u: Tensor, weights: Tensor, scale: float, steps: int, reverse: bool,
     longest = 1 << max(steps - 1, 1).bit_length() - 1
     zeros_and_ones = weights.dtype == torch.int8
     readable = numbers_can_be_read(u)
-    weight_dtype = u.dtype if zeros_and_ones or u.device.type == "mps" else torch.float64
+    weight_dtype = u.dtype if zeros_and_ones else widest_dtype(u)
     start = 0 if reverse else longest
     y, new_y = (_padded(size, longest, start, u.new_empty(0)) for _ in range(2))
     weight, new_weight = (_padded(size, longest, start, u.new_empty(0, dtype=weight_dtype)) for _ in range(2))
