@@ -15,7 +15,7 @@ pytest.importorskip("triton")
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles nothing")
 
 # A problem for every tile of the plan: environments and steps.
-PROBLEMS = [(64, 128), (64, 300), (600, 3000), (140, 3000), (2, 8192)]
+PROBLEMS = [(64, 128), (4096, 128), (64, 300), (64, 500), (1400, 3000), (600, 3000), (140, 3000), (2, 8192)]
 
 
 def compiled(
@@ -29,16 +29,21 @@ def compiled(
     return compiled_kernels(_RETRACE, fields, (last_policy,), time_dim, **target)
 
 
-@pytest.mark.parametrize("actions", [1, 4, 18, 128, 1000])
+@pytest.mark.parametrize("actions", [1, 4, 6, 18, 128, 1000])
 @pytest.mark.parametrize(("rows", "steps"), PROBLEMS)
 def test_compiles_for_hopper(rows: int, steps: int, actions: int) -> None:
     kernels = compiled(rows, steps, actions)
     for kernel in kernels:
         assert spilled_bytes(kernel) == 0
-        loads = re.findall(r"ld\.global(?:\.\w+)*\.v(\d)\.b32", kernel.asm["ptx"])
-        # Actions are read from three tensors; of 18, two at a time are as many as alignment admits.
-        widest = {1: 0, 18: 2}.get(actions, 4)
-        assert widest == 0 or loads.count(str(widest)) >= 3
+        # Actions are read from three tensors; of 6 and of 18, two at a time are as many as alignment admits.
+        if actions in (6, 18):
+            assert len(re.findall(r"ld\.global(?:\.\w+)*\.v2\.b32", kernel.asm["ptx"])) >= 3
+        elif actions == 4:
+            assert len(re.findall(r"ld\.global(?:\.\w+)*\.v4\.b32", kernel.asm["ptx"])) >= 3
+        elif actions >= 32:
+            # Fetched ahead, sixteen bytes at a time.
+            assert len(re.findall(r"cp\.async\S* [^;]*, 0x10,", kernel.asm["ptx"])) >= 3
+            assert kernel.metadata.shared <= 99 * 1024
 
 
 @pytest.mark.parametrize("actions", [4, 18, 128])

@@ -25,7 +25,7 @@ PROBLEMS = {
     "walked": (600, 4104, False),
     "walked, few rows": (300, 8192, False),
     "dense, walked": (600, 4105, False),
-    "dense, walked, few rows": (300, 8191, False),
+    "dense, walked, few rows": (200, 8191, False),
     "chunks": (2, 16384, False),
     "dense chunks": (3, 16383, False),
     "wide chunks": (1, 1 << 19, False),
@@ -35,7 +35,13 @@ PROBLEMS = {
     "time-major 256": (32, 256, True),
     "time-major 512": (32, 512, True),
     "time-major chunks": (16, 2048, True),
-    "time-major walked": (32 * 132, 600, True),
+    "time-major chunks of 256": (16, 32768, True),
+    "time-major chunks of 512": (16, 65536, True),
+    "time-major chunks, four rows": (4, 2048, True),
+    "time-major long chunks, four rows": (4, 131072, True),
+    "time-major long chunks, two rows": (2, 1 << 19, True),
+    "time-major walked": (48 * 132, 600, True),
+    "short time-major walked": (96 * 132, 160, True),
 }
 WIDE = {name for name, (_, _, time_first) in PROBLEMS.items() if not time_first and name != "unaligned"}
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from rl_triton_core import segmented_scan
-from rl_triton_core.engine import dispatch, launcher, plan
+from rl_triton_core.engine import dispatch, launcher, tiles
 from rl_triton_core.engine.plan import Device, Plan, make_plan
 
 H200 = Device(multiprocessors=132, warp_size=32)
@@ -24,7 +24,7 @@ def layouts(rows: int, steps: int) -> list[dict[str, Any]]:
     """Every way that such rows can lie in memory, as `make_plan` hears of it."""
     units = [unit for unit in (8, 4, 1) if steps % unit == 0]
     found = [{"contiguous": False, "unit": 1, "dense": False}]
-    if steps >= plan.SHORT_ROW:
+    if steps >= tiles.SHORT_ROW:
         found += [{"contiguous": True, "unit": unit, "dense": False} for unit in units]
         found += [{"contiguous": True, "unit": units[0], "dense": True}]
     return found
@@ -107,30 +107,39 @@ def test_tiles_are_what_a_gpu_can_run() -> None:
 
 def test_actions_have_tiles_of_few_steps() -> None:
     for rows, steps, layout in problems(steps=(*STEPS, 2**31)):
-        for actions in (1, 4, 18, 128, 1000):
-            found = make_plan(rows, steps, **(layout | {"dense": False}), device=H200, actions=actions)
+        for actions, unit in ((1, 1), (4, 4), (6, 2), (18, 2), (33, 1), (128, 8), (1000, 8)):
+            layout |= {"dense": False, "action_unit": unit}
+            found = make_plan(rows, steps, **layout, device=H200, actions=actions)
             threads = found.warps * H200.warp_size
             assert threads <= min(512, found.lanes * found.columns), (rows, steps, layout, found)
-            # What a thread holds of one tensor in a block of actions.
-            assert found.lanes * found.columns * found.actions // threads <= 16
-            assert found.steps in ((1, 4) if actions <= 4 else (1,))
+            # What a thread holds of one tensor in a block of actions, in its registers or fetched ahead for it.
+            fetched = found.actions == tiles.FETCHED_BLOCK
+            assert fetched == (actions >= 32 and unit >= 4)
+            assert found.lanes * found.columns * found.actions // threads <= (32 if fetched else 16)
+            # Two blocks ahead of up to three tensors fit the shared memory of any GPU that fetches them.
+            assert not fetched or 6 * 4 * found.lanes * found.columns * found.actions <= 96 * 1024
+            assert found.steps in ((1, 4) if actions <= 8 else (1,))
             assert not found.dense
             per_program = found.rows_per_tile * found.columns
             assert (found.programs - 1) * per_program < rows <= found.programs * per_program
             if found.chunks:
                 per_chunk = found.tiles * found.lanes * found.steps
                 assert (found.chunks - 1) * per_chunk < steps <= found.chunks * per_chunk
-                assert found.chunks * found.tiles > plan.TILES_NEVER_CHUNKED
-                assert found.chunks <= plan.MOST_CHUNKS
+                assert steps > 128
+                assert found.chunks <= tiles.MOST_CHUNKS
             if rows <= 3 and steps <= 1016:
                 assert (visits(found, rows, steps) == 1).all(), (rows, steps, layout, found)
 
 
 @pytest.mark.parametrize(
-    ("actions", "block"), [(1, 1), (2, 2), (3, 4), (8, 8), (9, 16), (16, 16), (18, 8), (31, 16), (1000, 16), (33, 8)]
+    ("actions", "unit", "block"),
+    [
+        *((1, 1, 1), (2, 2, 2), (3, 1, 4), (8, 8, 8), (9, 1, 16), (16, 8, 16), (18, 2, 8), (31, 1, 16), (33, 1, 8)),
+        *((1000, 8, 32), (1000, 1, 16), (36, 4, 32), (34, 2, 8)),
+    ],
 )
-def test_blocks_of_actions_are_hardly_ever_empty(actions: int, block: int) -> None:
-    found = make_plan(64, 128, contiguous=True, unit=8, dense=False, device=H200, actions=actions)
+def test_blocks_of_actions_are_hardly_ever_empty_or_are_fetched_ahead(actions: int, unit: int, block: int) -> None:
+    found = make_plan(64, 128, contiguous=True, unit=8, dense=False, device=H200, actions=actions, action_unit=unit)
     assert found.actions == block
 
 
@@ -138,7 +147,7 @@ def test_chunks_are_for_few_long_rows() -> None:
     for rows, steps, layout in problems(steps=(*STEPS, 2**31)):
         found = make_plan(rows, steps, **layout, device=H200)
         assert found.chunks != 1  # one chunk would be a row that is not split, at the price of a launch
-        assert found.chunks <= plan.MOST_CHUNKS
+        assert found.chunks <= tiles.MOST_CHUNKS
         if found.chunks:
             assert steps > 512
             assert found.programs < 8 * H200.multiprocessors

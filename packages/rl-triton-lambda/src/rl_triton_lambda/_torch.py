@@ -29,11 +29,10 @@ def coefficients(
     continuation = unless(terminateds, continuation)
     cut = terminateds | outside
     if gamma is None and lambda_ is None:
-        gamma_, mixing = numbers
-        one_step = torch.where(outside, continuation, continuation * (1.0 - mixing))
-        return torch.add(rewards, one_step, alpha=gamma_), gamma_ * mixing, cut
+        one_step = torch.where(outside, continuation, continuation * (1.0 - numbers[1]))
+        return torch.add(rewards, one_step, alpha=numbers[0]), numbers[0] * numbers[1], cut
     wide = widest_dtype(rewards)
-    discount = numbers[0] if gamma is None else unless(terminateds, gamma.to(wide))
+    discount = unless(terminateds, rewards.new_full((), numbers[0], dtype=wide) if gamma is None else gamma.to(wide))
     mixing = rewards.new_full((), numbers[1], dtype=wide) if lambda_ is None else lambda_.to(wide)
     decay = discount * unless(cut, mixing)
     return rewards + (discount - decay) * continuation, decay, cut

@@ -85,7 +85,9 @@ def derive(
                 continues, actions, n_actions, EVEN, NUMBER,
             )  # fmt: skip
         else:
-            for first in range(0, n_actions, BLOCK):
+            # Two blocks ahead take twice their memory, which float64 may not find.
+            STAGES: tl.constexpr = 3 if BLOCK >= 32 and NUMBER == tl.float32 else 1
+            for first in tl.range(0, n_actions, BLOCK, num_stages=STAGES):
                 total = add_block(
                     total, source, source_stride, last_policy, last_stride, at_open_end, next_q, action_strides[1],
                     continues, first + actions, n_actions, EVEN, NUMBER,

@@ -410,6 +410,9 @@ def scan(
         n_tiles = tl.cdiv(n_groups, LANES)
     if CHUNKS > 0:
         chunk = tl.program_id(1)
+        if not SUMMARISE:
+            # In the other order: what the first launch read last is what the cache still holds.
+            chunk = tl.num_programs(1) - 1 - chunk
         tile_0 = chunk * TILES
         if not SUMMARISE:
             carry = APPLY(

@@ -19,7 +19,7 @@ from rl_triton_core.engine import layout
 from rl_triton_core.engine.algorithm import Algorithm, Field
 from rl_triton_core.engine.direct_launch import DirectLaunch, picker
 from rl_triton_core.engine.environment import DIRECT_LAUNCH, INTERPRETER
-from rl_triton_core.engine.plan import SHORT_ROW, Device, make_plan
+from rl_triton_core.engine.plan import Device, make_plan
 from rl_triton_core.engine.precision import (
     Weights,
     accumulation_dtype,
@@ -28,6 +28,7 @@ from rl_triton_core.engine.precision import (
     log2_of,
     result_dtype,
 )
+from rl_triton_core.engine.tiles import SHORT_ROW
 
 _INT32_ELEMENTS = 2**31 - 2**16
 
@@ -102,6 +103,7 @@ class KernelCall:
             unit=self.unit,
             dense=dense,
             actions=self.actions.number,
+            action_unit=self.actions.unit,
             device=_device(self.device),
         )
         # No more than a lane loads at once, so that no kernel is compiled for a difference that it cannot use.

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 from unittest import mock
 
-from rl_triton_core.engine import launcher, plan
+from rl_triton_core.engine import launcher, plan, tiles
 from rl_triton_core.engine.plan import Plan
 
 
 def whole_rows(rows: int, steps: int, columns: int) -> Plan:
     """Rows side by side in a tile of up to 64 steps."""
-    return plan._whole_rows(rows, steps, plan.Bucket(8, columns, 1))
+    return plan._whole_rows(rows, steps, tiles.Bucket(8, columns, 1))
 
 
 def walked(rows: int, steps: int, columns: int) -> Plan:
@@ -33,7 +33,7 @@ def chunks_of_two_tiles(rows: int, steps: int, columns: int) -> Plan:
 
 
 def dense_whole_rows(rows: int, steps: int, columns: int) -> Plan:
-    return plan._dense_rows(rows, steps, plan.Bucket(8, columns, 1))
+    return plan._dense_rows(rows, steps, tiles.Bucket(8, columns, 1))
 
 
 def dense_walked(rows: int, steps: int, columns: int) -> Plan:
