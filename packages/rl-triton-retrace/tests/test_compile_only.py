@@ -15,7 +15,18 @@ pytest.importorskip("triton")
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles nothing")
 
 # A problem for every tile of the plan: environments and steps.
-PROBLEMS = [(64, 128), (4096, 128), (64, 300), (64, 500), (1400, 3000), (600, 3000), (140, 3000), (2, 8192)]
+PROBLEMS = [
+    (64, 128),
+    (4096, 128),
+    (64, 300),
+    (64, 500),
+    (64, 1000),
+    (64, 2000),
+    (1400, 3000),
+    (600, 3000),
+    (140, 3000),
+    (2, 8192),
+]
 
 
 def compiled(
@@ -54,7 +65,7 @@ def test_compiles_time_major(rows: int, steps: int, actions: int) -> None:
 
 
 @pytest.mark.parametrize("time_dim", [0, 1])
-@pytest.mark.parametrize("actions", [4, 18])
+@pytest.mark.parametrize("actions", [4, 6, 18, 128])
 @pytest.mark.parametrize("rows", [64, 4096])
 def test_few_kernels_serve_all_lengths(monkeypatch: pytest.MonkeyPatch, rows: int, actions: int, time_dim: int) -> None:
     from rl_triton_core.engine import kernels

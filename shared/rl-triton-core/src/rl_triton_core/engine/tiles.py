@@ -8,7 +8,7 @@ within a few percent of them where one tile serves more shapes. What the sweeps 
 * One set of lanes for many lengths: rows lie end to end over the lanes, so a tile serves every length up to its size.
 * Where rows follow each other without a gap, groups are counted in memory: any length is loaded as the common one is.
 * As few warps a program as a row fits: more programs are in flight while one waits for its loads.
-* A walk as soon as there are rows enough for it, if the whole row does not fit eight warps.
+* A walk where there are rows enough for it, if a row does not fit eight warps.
 * Chunks only where rows alone do not fill the device: they read the inputs twice, the second time mostly from L2.
 * With a number for every action, what a step reads outweighs the scan. Four steps a lane where a step's actions are
   eight or fewer, else one; and blocks of 128 bytes that are fetched ahead, where vector accesses can.
@@ -114,8 +114,9 @@ FEW_ACTIONS = 4
 CONTIGUOUS_FEW_ACTIONS = Options(
     (
         Whole(Bucket(32, 1, 1, 4)),
-        Whole(Bucket(64, 1, 2, 4)),
         Whole(Bucket(128, 1, 4, 4)),
+        Whole(Bucket(256, 1, 8, 4)),
+        Whole(Bucket(512, 1, 16, 4)),
         Walk(Bucket(256, 1, 4, 4)),
         Walk(Bucket(256, 1, 8, 4)),
         Walk(Bucket(512, 1, 16, 4)),
@@ -128,7 +129,9 @@ CONTIGUOUS_FEW_ACTIONS = Options(
 SOME_ACTIONS = 8
 CONTIGUOUS_SOME_ACTIONS = CONTIGUOUS_FEW_ACTIONS._replace(
     tiles=(
-        *CONTIGUOUS_FEW_ACTIONS.tiles[:3],
+        Whole(Bucket(32, 1, 1, 4)),
+        Whole(Bucket(64, 1, 2, 4)),
+        Whole(Bucket(128, 1, 4, 4)),
         Walk(Bucket(128, 1, 4, 4)),
         Walk(Bucket(256, 1, 8, 4)),
         Walk(Bucket(256, 1, 8, 4), longest=4096, filling=0),
@@ -136,7 +139,7 @@ CONTIGUOUS_SOME_ACTIONS = CONTIGUOUS_FEW_ACTIONS._replace(
 )
 CONTIGUOUS_MANY_ACTIONS = Options(
     (
-        Walk(Bucket(32, 1, 1, 1), filling=16),
+        Walk(Bucket(32, 1, 1, 1), filling=15),
         Whole(Bucket(128, 1, 4, 1)),
         Whole(Bucket(256, 1, 8, 1)),
         Walk(Bucket(128, 1, 4, 1)),
