@@ -159,8 +159,14 @@ def describe_run(
     copy_bandwidth: float | None = None,
     empty_launch: float | None = None,
 ) -> Run:
-    """The present machine, software and commit. Where there is no git, RL_TRITON_COMMIT may name the commit."""
-    status = _output("git", "-C", str(ROOT), "status", "--porcelain", "--", ".", ":!benchmarks/results")
+    """The present machine, software and commit.
+
+    RL_TRITON_COMMIT names the commit of a copied tree, of which git here knows nothing: not even whether it differs.
+    """
+    named = os.environ.get("RL_TRITON_COMMIT")
+    status = None
+    if not named:
+        status = _output("git", "-C", str(ROOT), "status", "--porcelain", "--", ".", ":!benchmarks/results")
     return Run(
         algorithm=algorithm,
         suite=suite,
@@ -170,8 +176,7 @@ def describe_run(
         torch=torch.__version__,
         triton=_triton_version(),
         python=platform.python_version(),
-        commit=os.environ.get("RL_TRITON_COMMIT")
-        or _output("git", "-C", str(ROOT), "rev-parse", "--verify", "-q", "HEAD"),
+        commit=named or _output("git", "-C", str(ROOT), "rev-parse", "--verify", "-q", "HEAD"),
         dirty=None if status is None else bool(status),
         date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         copy_bandwidth=copy_bandwidth,
