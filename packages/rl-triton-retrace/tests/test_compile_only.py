@@ -66,7 +66,7 @@ def test_compiles_time_major(rows: int, steps: int, actions: int) -> None:
 
 @pytest.mark.parametrize("time_dim", [0, 1])
 @pytest.mark.parametrize("actions", [4, 6, 18, 128])
-@pytest.mark.parametrize("rows", [64, 4096])
+@pytest.mark.parametrize("rows", [40, 600, 4096])
 def test_few_kernels_serve_all_lengths(monkeypatch: pytest.MonkeyPatch, rows: int, actions: int, time_dim: int) -> None:
     from rl_triton_core.engine import kernels
 
@@ -74,9 +74,10 @@ def test_few_kernels_serve_all_lengths(monkeypatch: pytest.MonkeyPatch, rows: in
     monkeypatch.setattr(
         kernels.scan, "_do_compile", lambda key, *rest, **more: compiled_for.setdefault(str(key), steps) and None
     )
-    for steps in sorted({t for centre in range(0, 4097, 256) for t in range(centre - 9, centre + 10)}):
-        if 1 <= steps <= 4096:
-            compiled(rows, steps, actions, time_dim)
+    # The neighbourhood of every tile's size, and every residue elsewhere.
+    lengths = {t for centre in range(0, 4097, 256) for t in range(centre - 9, centre + 10)} | set(range(1, 4097, 13))
+    for steps in sorted(lengths & set(range(1, 4097))):
+        compiled(rows, steps, actions, time_dim)
     assert 0 < len(compiled_for) <= 8, f"one more kernel at each of {sorted(compiled_for.values())}"
 
 

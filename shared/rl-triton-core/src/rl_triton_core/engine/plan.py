@@ -71,7 +71,7 @@ def make_plan(
     """
     if actions:
         block = _action_block(actions, action_unit)
-        options = _options_with_actions(actions, block, contiguous)
+        options = _options_with_actions(actions, block, contiguous, unit)
         return _first_that_serves(rows, steps, options, False, device)._replace(actions=block)
     dense = dense and contiguous and unit != 8 and steps >= tiles.SHORT_ROW
     if dense:
@@ -92,14 +92,16 @@ def _options(rows: int, contiguous: bool, unit: int, dense: bool) -> Options:
     return tiles.TIME_MAJOR_EIGHT_ROWS if rows <= 8 else tiles.TIME_MAJOR
 
 
-def _options_with_actions(actions: int, block: int, contiguous: bool) -> Options:
+def _options_with_actions(actions: int, block: int, contiguous: bool, unit: int) -> Options:
     if block == tiles.FETCHED_BLOCK:
         return tiles.CONTIGUOUS_FETCHED_ACTIONS if contiguous else tiles.TIME_MAJOR_FETCHED_ACTIONS
+    if not contiguous:
+        return tiles.TIME_MAJOR_FEW_ACTIONS if actions <= tiles.FEW_ACTIONS else tiles.TIME_MAJOR_MANY_ACTIONS
     if actions <= tiles.FEW_ACTIONS:
-        return tiles.CONTIGUOUS_FEW_ACTIONS if contiguous else tiles.TIME_MAJOR_FEW_ACTIONS
-    if contiguous and actions <= tiles.SOME_ACTIONS:
-        return tiles.CONTIGUOUS_SOME_ACTIONS
-    return tiles.CONTIGUOUS_MANY_ACTIONS if contiguous else tiles.TIME_MAJOR_MANY_ACTIONS
+        return tiles.CONTIGUOUS_FEW_ACTIONS if unit >= 4 else tiles.UNALIGNED_FEW_ACTIONS
+    if actions <= tiles.SOME_ACTIONS:
+        return tiles.CONTIGUOUS_SOME_ACTIONS if unit >= 4 else tiles.UNALIGNED_SOME_ACTIONS
+    return tiles.CONTIGUOUS_MANY_ACTIONS
 
 
 def _action_block(actions: int, unit: int) -> int:
@@ -162,11 +164,11 @@ def _chunked(rows: int, steps: int, options: Options, dense: bool) -> Plan:
         groups = _ceiling(_touched(steps) if dense else steps, bucket.steps)
         if _ceiling(groups, bucket.lanes) <= tiles.FEW_CHUNKS:
             break
-    walked = _ceiling(_ceiling(groups, bucket.lanes), options.most_chunks)
+    walked = _ceiling(_ceiling(groups, bucket.lanes), options.bounds[-1])
     chunks = _ceiling(groups, bucket.lanes * walked)
     if chunks == 1:
         return _whole_rows(rows, steps, bucket)
-    bound = next(bound for bound in tiles.CHUNK_BOUNDS if chunks <= bound)
+    bound = next(bound for bound in options.bounds if chunks <= bound)
     programs = _ceiling(rows, bucket.columns)
     return Plan(bucket.steps, bucket.lanes, bucket.columns, bucket.warps, walked, chunks, bound, dense, 1, programs)
 

@@ -48,15 +48,19 @@ class Walk(NamedTuple):
 
 
 class Options(NamedTuple):
-    """What is tried in turn; and the tiles, from small to large, of which chunks are made where nothing else serves."""
+    """What is tried in turn; and what chunks are made of where nothing else serves.
+
+    Attributes:
+        tiles: whole rows and walks, in order of preference.
+        chunks: the tiles of a chunk, from small to large.
+        bounds: the bounds on the number of chunks that are compiled in; never more than the last.
+    """
 
     tiles: tuple[Whole | Walk, ...]
     chunks: tuple[Bucket, ...]
-    most_chunks: int
+    bounds: tuple[int, ...] = (32, 128, 512)
 
 
-CHUNK_BOUNDS = (32, 128, 512)
-MOST_CHUNKS = CHUNK_BOUNDS[-1]
 # Every chunk reads the summaries of those before it: with more of them than this, larger ones are faster.
 FEW_CHUNKS = 128
 
@@ -72,9 +76,7 @@ _WALKS = (
 _CHUNKS = (Bucket(128, 1, 2), Bucket(256, 1, 4))
 # Time contiguous and a multiple of eight: the common rollout. One warp for up to 256 steps: its scan needs no barrier,
 # and a program ends when its own loads do (10 % less than two warps at 128 steps).
-ALIGNED = Options(
-    (Whole(Bucket(32, 1, 1)), Whole(Bucket(128, 1, 4)), Whole(Bucket(512, 1, 8)), *_WALKS), _CHUNKS, MOST_CHUNKS
-)
+ALIGNED = Options((Whole(Bucket(32, 1, 1)), Whole(Bucket(128, 1, 4)), Whole(Bucket(512, 1, 8)), *_WALKS), _CHUNKS)
 # Whatever else (rows with gaps) loads in narrower pieces; one tile keeps the number of kernels small.
 UNALIGNED = ALIGNED._replace(tiles=(Whole(Bucket(512, 1, 8)), *_WALKS))
 # Rows that follow each other without a gap, where they are too long for the tiles below.
@@ -98,10 +100,10 @@ TIME_MAJOR = Options(
     # 128 steps where those are few chunks: 128 rows of 4096 steps are then 256 programs. With 256 steps they are half
     # as many and take 1.2 times as long, though summaries take 0.8 % of a float32 output's memory, not 1.6 %.
     (Bucket(16, 16, 8), Bucket(32, 8, 8), Bucket(64, 8, 16)),
-    CHUNK_BOUNDS[1],
+    bounds=(32, 128),
 )
 # With few rows, many chunks fill the device; with fewer than eight, most of a lane's columns would be idle.
-TIME_MAJOR_EIGHT_ROWS = TIME_MAJOR._replace(most_chunks=MOST_CHUNKS)
+TIME_MAJOR_EIGHT_ROWS = TIME_MAJOR._replace(bounds=(32, 128, 512))
 TIME_MAJOR_FOUR_ROWS = TIME_MAJOR_EIGHT_ROWS._replace(chunks=(Bucket(64, 4, 8), Bucket(128, 4, 16)))
 TIME_MAJOR_TWO_ROWS = TIME_MAJOR_EIGHT_ROWS._replace(chunks=(Bucket(64, 4, 8), Bucket(128, 4, 16), Bucket(256, 2, 16)))
 
@@ -115,7 +117,6 @@ CONTIGUOUS_FEW_ACTIONS = Options(
     (
         Whole(Bucket(32, 1, 1, 4)),
         Whole(Bucket(128, 1, 4, 4)),
-        Whole(Bucket(256, 1, 8, 4)),
         Whole(Bucket(512, 1, 16, 4)),
         Walk(Bucket(256, 1, 4, 4)),
         Walk(Bucket(256, 1, 8, 4)),
@@ -124,7 +125,10 @@ CONTIGUOUS_FEW_ACTIONS = Options(
         Walk(Bucket(512, 1, 16, 4), longest=4096, filling=0),
     ),
     (Bucket(128, 1, 4, 4),),
-    MOST_CHUNKS,
+)
+# As above where steps are not adjacent in fours: one tile, to keep the number of kernels small.
+UNALIGNED_FEW_ACTIONS = CONTIGUOUS_FEW_ACTIONS._replace(
+    tiles=(Whole(Bucket(128, 1, 4, 4)), *CONTIGUOUS_FEW_ACTIONS.tiles[3:])
 )
 SOME_ACTIONS = 8
 CONTIGUOUS_SOME_ACTIONS = CONTIGUOUS_FEW_ACTIONS._replace(
@@ -137,6 +141,7 @@ CONTIGUOUS_SOME_ACTIONS = CONTIGUOUS_FEW_ACTIONS._replace(
         Walk(Bucket(256, 1, 8, 4), longest=4096, filling=0),
     )
 )
+UNALIGNED_SOME_ACTIONS = CONTIGUOUS_SOME_ACTIONS._replace(tiles=CONTIGUOUS_SOME_ACTIONS.tiles[2:])
 CONTIGUOUS_MANY_ACTIONS = Options(
     (
         Walk(Bucket(32, 1, 1, 1), filling=15),
@@ -148,7 +153,6 @@ CONTIGUOUS_MANY_ACTIONS = Options(
         Walk(Bucket(512, 1, 16, 1), longest=2048, filling=0),
     ),
     (Bucket(256, 1, 8, 1),),
-    MOST_CHUNKS,
 )
 CONTIGUOUS_FETCHED_ACTIONS = Options(
     (
@@ -158,7 +162,6 @@ CONTIGUOUS_FETCHED_ACTIONS = Options(
         Walk(Bucket(128, 1, 4, 1), longest=512, filling=0),
     ),
     (Bucket(64, 1, 2, 1), Bucket(128, 1, 4, 1)),
-    MOST_CHUNKS,
 )
 TIME_MAJOR_FEW_ACTIONS = Options(
     (
@@ -168,7 +171,7 @@ TIME_MAJOR_FEW_ACTIONS = Options(
         Walk(Bucket(16, 16, 8, 4), longest=512, filling=0),
     ),
     (Bucket(16, 16, 8, 4),),
-    CHUNK_BOUNDS[1],
+    bounds=(128,),
 )
 TIME_MAJOR_MANY_ACTIONS = Options(
     (
@@ -177,7 +180,7 @@ TIME_MAJOR_MANY_ACTIONS = Options(
         Walk(Bucket(16, 16, 8, 1), longest=128, filling=0),
     ),
     (Bucket(16, 16, 8, 1),),
-    CHUNK_BOUNDS[1],
+    bounds=(128,),
 )
 TIME_MAJOR_FETCHED_ACTIONS = Options(
     (
@@ -187,5 +190,5 @@ TIME_MAJOR_FETCHED_ACTIONS = Options(
         Walk(Bucket(16, 8, 4, 1), longest=128, filling=0),
     ),
     (Bucket(16, 8, 4, 1),),
-    CHUNK_BOUNDS[1],
+    bounds=(128,),
 )
