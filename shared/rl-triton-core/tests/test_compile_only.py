@@ -43,6 +43,8 @@ PROBLEMS = {
     "time-major walked": (48 * 132, 600, True),
     "short time-major walked": (96 * 132, 160, True),
 }
+# One register of 512 threads, with Triton 3.6.
+SPILLS = {"time-major chunks of 512", "time-major long chunks, four rows", "time-major long chunks, two rows"}
 WIDE = {name for name, (_, _, time_first) in PROBLEMS.items() if not time_first and name != "unaligned"}
 
 
@@ -64,8 +66,7 @@ def test_compiles_for_hopper(problem: str, reverse: bool) -> None:
     kernels = compiled(problem, reverse, "cuda", 90, torch.float32)
     assert len(kernels) == (2 if "chunks" in problem else 1)
     for kernel in kernels:
-        # Triton 3.6 leaves one register too few to kernels of 512 threads.
-        assert spilled_bytes(kernel) <= (8 if kernel.metadata.num_warps == 16 else 0)
+        assert spilled_bytes(kernel) <= (8 if problem in SPILLS else 0)
         if problem in WIDE:
             assert len(re.findall(r"ld\.global\S*\.v4", kernel.asm["ptx"])) >= 2
 

@@ -116,6 +116,7 @@ def _action_block(actions: int, unit: int) -> int:
 
 
 def _first_that_serves(rows: int, steps: int, options: Options, dense: bool, device: Device) -> Plan:
+    processors = device.multiprocessors
     for option in options.tiles:
         bucket = option.bucket
         if steps > option.longest:
@@ -123,7 +124,7 @@ def _first_that_serves(rows: int, steps: int, options: Options, dense: bool, dev
         if isinstance(option, Whole):
             if steps <= bucket.size:
                 return _whole_rows(rows, steps, bucket)
-        elif _ceiling(rows, bucket.columns) * bucket.warps >= option.filling * device.multiprocessors:
+        elif steps <= option.always or _ceiling(rows, bucket.columns) * bucket.warps >= option.filling * processors:
             return _walked(rows, bucket, dense)
     return _chunked(rows, steps, options, dense)
 
@@ -136,9 +137,8 @@ def _whole_rows(rows: int, steps: int, bucket: Bucket) -> Plan:
 
 def _dense_rows(rows: int, steps: int, bucket: Bucket) -> Plan:
     """Whole rows again, which begin and end inside groups."""
-    size = bucket.steps * bucket.lanes
-    per_tile = size // steps
-    if _touched(per_tile * steps) > size:
+    per_tile = bucket.size // steps
+    if _touched(per_tile * steps) > bucket.size:
         per_tile -= 1
     # Rows that together fill whole groups spare the stores of parts; worth an eighth of the lanes at most.
     together = 8 // math.gcd(steps, 8)

@@ -40,11 +40,16 @@ class Whole(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """Rows that one program each walks tile by tile, if there are as many as keep `filling` warps busy everywhere."""
+    """Rows that one program each walks tile by tile.
+
+    There have to be as many as keep `filling` warps busy on every multiprocessor, or rows of no more than `always`
+    steps, for which two launches that read everything twice gain nothing.
+    """
 
     bucket: Bucket
     longest: int = 2**62
     filling: int = 10
+    always: int = 0
 
 
 class Options(NamedTuple):
@@ -69,9 +74,8 @@ SHORT_ROW = 8
 
 _WALKS = (
     Walk(Bucket(128, 1, 2)),
-    Walk(Bucket(512, 1, 8)),
-    # The few lengths up to here that touch one group more than a tile has: chunks would be two more kernels.
-    Walk(Bucket(512, 1, 8), longest=4096, filling=0),
+    # The few lengths up to there that touch one group more than a tile has: chunks would be two more kernels.
+    Walk(Bucket(512, 1, 8), always=4096),
 )
 _CHUNKS = (Bucket(128, 1, 2), Bucket(256, 1, 4))
 # Time contiguous and a multiple of eight: the common rollout. One warp for up to 256 steps: its scan needs no barrier,
@@ -113,35 +117,29 @@ ACTION_BLOCKS = (16, 8)
 FETCHED_BLOCK = 32
 
 FEW_ACTIONS = 4
+_FEW_ACTIONS_WALKS = (
+    Walk(Bucket(256, 1, 4, 4)),
+    Walk(Bucket(256, 1, 8, 4)),
+    Walk(Bucket(512, 1, 16, 4), always=4096),
+)
 CONTIGUOUS_FEW_ACTIONS = Options(
     (
         Whole(Bucket(32, 1, 1, 4)),
         Whole(Bucket(128, 1, 4, 4)),
         Whole(Bucket(512, 1, 16, 4)),
-        Walk(Bucket(256, 1, 4, 4)),
-        Walk(Bucket(256, 1, 8, 4)),
-        Walk(Bucket(512, 1, 16, 4)),
-        # Up to here, two launches that read everything twice gain nothing.
-        Walk(Bucket(512, 1, 16, 4), longest=4096, filling=0),
+        *_FEW_ACTIONS_WALKS,
     ),
     (Bucket(128, 1, 4, 4),),
 )
 # As above where steps are not adjacent in fours: one tile, to keep the number of kernels small.
-UNALIGNED_FEW_ACTIONS = CONTIGUOUS_FEW_ACTIONS._replace(
-    tiles=(Whole(Bucket(128, 1, 4, 4)), *CONTIGUOUS_FEW_ACTIONS.tiles[3:])
-)
+UNALIGNED_FEW_ACTIONS = CONTIGUOUS_FEW_ACTIONS._replace(tiles=(Whole(Bucket(128, 1, 4, 4)), *_FEW_ACTIONS_WALKS))
 SOME_ACTIONS = 8
-CONTIGUOUS_SOME_ACTIONS = CONTIGUOUS_FEW_ACTIONS._replace(
-    tiles=(
-        Whole(Bucket(32, 1, 1, 4)),
-        Whole(Bucket(64, 1, 2, 4)),
-        Whole(Bucket(128, 1, 4, 4)),
-        Walk(Bucket(128, 1, 4, 4)),
-        Walk(Bucket(256, 1, 8, 4)),
-        Walk(Bucket(256, 1, 8, 4), longest=4096, filling=0),
-    )
+UNALIGNED_SOME_ACTIONS = CONTIGUOUS_FEW_ACTIONS._replace(
+    tiles=(Whole(Bucket(128, 1, 4, 4)), Walk(Bucket(128, 1, 4, 4)), Walk(Bucket(256, 1, 8, 4), always=4096))
 )
-UNALIGNED_SOME_ACTIONS = CONTIGUOUS_SOME_ACTIONS._replace(tiles=CONTIGUOUS_SOME_ACTIONS.tiles[2:])
+CONTIGUOUS_SOME_ACTIONS = UNALIGNED_SOME_ACTIONS._replace(
+    tiles=(Whole(Bucket(32, 1, 1, 4)), Whole(Bucket(64, 1, 2, 4)), *UNALIGNED_SOME_ACTIONS.tiles)
+)
 CONTIGUOUS_MANY_ACTIONS = Options(
     (
         Walk(Bucket(32, 1, 1, 1), filling=15),
@@ -149,8 +147,7 @@ CONTIGUOUS_MANY_ACTIONS = Options(
         Whole(Bucket(256, 1, 8, 1)),
         Walk(Bucket(128, 1, 4, 1)),
         Walk(Bucket(256, 1, 8, 1)),
-        Walk(Bucket(512, 1, 16, 1)),
-        Walk(Bucket(512, 1, 16, 1), longest=2048, filling=0),
+        Walk(Bucket(512, 1, 16, 1), always=2048),
     ),
     (Bucket(256, 1, 8, 1),),
 )
@@ -158,8 +155,7 @@ CONTIGUOUS_FETCHED_ACTIONS = Options(
     (
         Whole(Bucket(128, 1, 4, 1)),
         Walk(Bucket(64, 1, 2, 1), filling=6),
-        Walk(Bucket(128, 1, 4, 1)),
-        Walk(Bucket(128, 1, 4, 1), longest=512, filling=0),
+        Walk(Bucket(128, 1, 4, 1), always=512),
     ),
     (Bucket(64, 1, 2, 1), Bucket(128, 1, 4, 1)),
 )
@@ -167,8 +163,7 @@ TIME_MAJOR_FEW_ACTIONS = Options(
     (
         Whole(Bucket(8, 16, 4, 4)),
         Whole(Bucket(16, 16, 8, 4)),
-        Walk(Bucket(16, 16, 8, 4)),
-        Walk(Bucket(16, 16, 8, 4), longest=512, filling=0),
+        Walk(Bucket(16, 16, 8, 4), always=512),
     ),
     (Bucket(16, 16, 8, 4),),
     bounds=(128,),
@@ -176,8 +171,7 @@ TIME_MAJOR_FEW_ACTIONS = Options(
 TIME_MAJOR_MANY_ACTIONS = Options(
     (
         Whole(Bucket(16, 16, 8, 1)),
-        Walk(Bucket(16, 16, 8, 1)),
-        Walk(Bucket(16, 16, 8, 1), longest=128, filling=0),
+        Walk(Bucket(16, 16, 8, 1), always=128),
     ),
     (Bucket(16, 16, 8, 1),),
     bounds=(128,),
@@ -186,8 +180,7 @@ TIME_MAJOR_FETCHED_ACTIONS = Options(
     (
         Walk(Bucket(8, 8, 2, 1), filling=6),
         Whole(Bucket(16, 8, 4, 1)),
-        Walk(Bucket(16, 8, 4, 1)),
-        Walk(Bucket(16, 8, 4, 1), longest=128, filling=0),
+        Walk(Bucket(16, 8, 4, 1), always=128),
     ),
     (Bucket(16, 8, 4, 1),),
     bounds=(128,),
