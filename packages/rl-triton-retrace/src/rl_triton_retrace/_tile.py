@@ -4,6 +4,9 @@ import triton
 import triton.language as tl
 from rl_triton_core._boundaries_tile import ended
 from rl_triton_core._policies_tile import clipped
+from rl_triton_core.engine import tiles
+
+FETCHED_BLOCK = tl.constexpr(tiles.FETCHED_BLOCK)
 
 
 @triton.jit
@@ -86,7 +89,7 @@ def derive(
             )  # fmt: skip
         else:
             # Two blocks ahead take twice their memory, which float64 may not find.
-            STAGES: tl.constexpr = 3 if BLOCK >= 32 and NUMBER == tl.float32 else 1
+            STAGES: tl.constexpr = 3 if BLOCK >= FETCHED_BLOCK and NUMBER == tl.float32 else 1
             for first in tl.range(0, n_actions, BLOCK, num_stages=STAGES):
                 total = add_block(
                     total, source, source_stride, last_policy, last_stride, at_open_end, next_q, action_strides[1],

@@ -68,11 +68,11 @@ def product_identity(like, WEIGHT: tl.constexpr):
 def product_after(A, B, y):
     """B + A * y, multiplied in the precision of A: a product of many decays may lie beyond the range of y.
 
-    Beyond the range of A as well, it still makes nothing of a state of 0.
+    Beyond the range of A as well, it still makes nothing of a state of 0. Conditions are nested, not combined: for the
+    interpreter, a condition on a mere number is none that can be combined.
     """
-    weighted = (A * y.to(A.dtype)).to(B.dtype)
-    nothing = (A == 0) | ((y == 0) & (tl.abs(A) == float("inf")))
-    return tl.where(nothing, B, B + weighted)
+    total = tl.where(A == 0, B, B + (A * y.to(A.dtype)).to(B.dtype))
+    return tl.where(tl.abs(A) == float("inf"), tl.where(y == 0, B, total), total)
 
 
 @triton.jit
@@ -84,7 +84,7 @@ def product_apply(outer, y):
 @triton.jit
 def product_compose(inner_A, inner_B, outer_A, outer_B):
     # Nothing beyond a cut is read, on whichever side it lies: not even by a weight of inf or NaN.
-    A = tl.where((outer_A == 0) | (inner_A == 0), 0.0, outer_A * inner_A)
+    A = tl.where(outer_A == 0, 0.0, tl.where(inner_A == 0, 0.0, outer_A * inner_A))
     return A, product_after(outer_A, outer_B, inner_B)
 
 

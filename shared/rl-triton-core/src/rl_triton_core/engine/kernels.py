@@ -185,8 +185,16 @@ def join_steps(steps, STEPS: tl.constexpr):
 
 @triton.jit
 def one_of(x, selected, AXIS: tl.constexpr):
-    """The one selected entry along an axis. The sum has a single term: exact, and NaN stays where it is."""
-    return tl.sum(tl.where(selected, x, 0.0), axis=AXIS, keep_dims=True)
+    """The one selected entry along an axis: a number where there is one row, else a tile one lane long.
+
+    The sum has a single term: exact, and NaN stays where it is. A number has no layout; that of a tile with one entry
+    would leave each lane to compute what it makes of all others.
+    """
+    terms = tl.where(selected, x, 0.0)
+    if x.shape[1 - AXIS] == 1:
+        return tl.sum(terms)
+    else:
+        return tl.sum(terms, axis=AXIS, keep_dims=True)
 
 
 @triton.jit
@@ -398,7 +406,10 @@ def scan(
         rows = tl.program_id(0).to(INDEX) * ROWS + columns
         row_mask = rows < n_rows
 
-    zero = tl.zeros_like(rows).to(NUMBER)
+    if ROWS == 1 and not WHOLE_ROWS:
+        zero = tl.cast(0.0, NUMBER)
+    else:
+        zero = tl.zeros_like(rows).to(NUMBER)
     never = rows < 0
     carry = (zero,)
     for k in tl.static_range(1, STATE):
@@ -413,11 +424,10 @@ def scan(
         if not SUMMARISE:
             # In the other order: what the first launch read last is what the cache still holds.
             chunk = tl.num_programs(1) - 1 - chunk
-        tile_0 = chunk * TILES
-        if not SUMMARISE:
             carry = APPLY(
                 map_before(summaries, chunk, rows, row_mask, n_rows, maps, COMPOSE_SCAN, MAP, CHUNKS, ROW_AXIS), carry
             )
+        tile_0 = chunk * TILES
 
     for tile in range(n_tiles):
         group = (tile_0 + tile).to(INDEX) * LANES + lane_group
