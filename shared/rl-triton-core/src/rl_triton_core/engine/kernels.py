@@ -406,7 +406,8 @@ def scan(
         rows = tl.program_id(0).to(INDEX) * ROWS + columns
         row_mask = rows < n_rows
 
-    if ROWS == 1 and not WHOLE_ROWS:
+    # What `one_of` makes of one row: a number.
+    if ROWS == 1:
         zero = tl.cast(0.0, NUMBER)
     else:
         zero = tl.zeros_like(rows).to(NUMBER)
