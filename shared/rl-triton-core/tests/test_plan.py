@@ -27,7 +27,7 @@ def layouts(rows: int, steps: int) -> list[dict[str, Any]]:
     if steps >= tiles.SHORT_ROW:
         found += [{"contiguous": True, "unit": unit, "dense": False} for unit in units]
         found += [{"contiguous": True, "unit": units[0], "dense": True}]
-    return found
+    return [layout | {"outputs": outputs} for layout in found for outputs in (1, 2)]
 
 
 def problems(rows: tuple[int, ...] = ROWS, steps: tuple[int, ...] = STEPS) -> list[tuple[int, int, dict[str, Any]]]:
@@ -179,6 +179,24 @@ def test_lane_to_row_division_is_exact_in_float32() -> None:
         for length in range(1, largest + 1):
             quotient = (offset * torch.tensor(1.0 / length, dtype=torch.float32)).int()
             assert torch.equal(quotient, torch.arange(largest, dtype=torch.int32) // length), (largest, length)
+
+
+@pytest.mark.parametrize("rows", [1, 63, 512, 2999, 4096])
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_few_tiles_serve_all_lengths(rows: int, outputs: int) -> None:
+    """At most eight tiles for any choice of lengths from 1 to 4096, whether steps follow each other or rows do."""
+    dense, time_major = set(), set()
+    for steps in range(1, 4097):
+        unit = next(unit for unit in (8, 4, 1) if steps % unit == 0)
+        contiguous = steps >= tiles.SHORT_ROW
+        for layout, found in (
+            ({"contiguous": contiguous, "unit": unit, "dense": True}, dense),
+            ({"contiguous": False, "unit": 1, "dense": False}, time_major),
+        ):
+            plan = make_plan(rows, steps, **layout, device=H200, outputs=outputs)
+            found.add((plan.steps, plan.lanes, plan.columns, plan.warps, plan.tiles, plan.most_chunks, plan.dense))
+    assert len(dense) <= 8
+    assert len(time_major) <= 8
 
 
 @pytest.mark.parametrize("layout", ["batch first", "time first"])

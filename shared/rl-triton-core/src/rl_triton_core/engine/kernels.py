@@ -217,21 +217,16 @@ def store_steps(
 
 
 @triton.jit
-def with_last_steps(
-    value, start, time_stride, FLAG: tl.constexpr, t, last_t, n_last, NUMBER: tl.constexpr, STEPS: tl.constexpr
-):
-    """A field's groups, with the n_last steps of that group, at last_t, inside which the tensor ends.
+def load_groups(start, time_stride, KIND: tl.constexpr, t, mask, ends_inside, n_total, NUMBER: tl.constexpr):
+    """One field's groups: vector accesses, or step by step where the tensor `ends_inside` one of them.
 
-    One by one, which takes few registers, and after the whole groups of all fields, so that none of their loads waits
-    for this.
+    A branch, since a mask that can differ between the steps of a group forbids vector accesses. It is made of more than
+    another mask: branches that differ in an operand only would be merged into one, with both masks.
     """
-    if n_last > 0:
-        # Not a scalar: the interpreter forgets that a scalar flag is one.
-        one_step = tl.zeros([1, 1, 1], tl.int32)
-        for j in tl.static_range(STEPS - 1):
-            step = load_field(start, time_stride, FLAG, one_step + last_t + j, one_step + j < n_last, NUMBER)
-            here = (t == last_t)[:, :, None] & (tl.arange(0, STEPS)[None, None, :] == j)
-            value = tl.where(here, step, value)
+    if ends_inside:
+        value = load_field(start, time_stride, KIND, t, mask & (t < n_total), NUMBER)
+    else:
+        value = load_field(start, time_stride, KIND, t, mask, NUMBER)
     return value
 
 
@@ -381,6 +376,7 @@ def scan(
     TIME_AXIS: tl.constexpr = 1 - ROW_AXIS
     WHOLE_ROWS: tl.constexpr = TILES == 1 and CHUNKS == 0
     n_steps = n_units.to(INDEX) * UNIT
+    n_total = n_rows.to(INDEX) * n_steps
     lanes = tl.expand_dims(tl.arange(0, LANES), ROW_AXIS)
     columns = tl.expand_dims(tl.arange(0, ROWS), TIME_AXIS)
     numbers = [number_from(scalar, NUMBER) for scalar in scalars]
@@ -388,7 +384,6 @@ def scan(
         # Steps, and the groups that hold them, are counted from the first step of the tensor.
         lane_group = lanes
         first_row = tl.program_id(0).to(INDEX) * rows_per_tile
-        n_total = n_rows.to(INDEX) * n_steps
         begin = first_row * n_steps
         end = tl.minimum(begin + rows_per_tile * n_steps, n_total)
         group_0 = begin // STEPS
@@ -444,6 +439,7 @@ def scan(
         beyond_mask = mask & (beyond_t >= 0) & (beyond_t < n_steps)
         opening = mask & (group == 0)
         opening_rows = rows
+        ends_inside: tl.constexpr = False
         if DENSE:
             t += group_0 * STEPS
             beyond_t = t + STEPS if REVERSE else t - 1
@@ -464,8 +460,7 @@ def scan(
             tile_group = (tile_0 + tile).to(INDEX) * LANES
             at_an_end = (tile_group == 0) | (tile_group + LANES >= n_groups)
             is_shared = at_an_end & (((begin | end) % STEPS) != 0)
-            last_t = n_total // STEPS * STEPS
-            n_last = tl.where(at_an_end & (end == n_total), n_total - last_t, 0).to(tl.int32)
+            ends_inside = at_an_end & (end == n_total) & (n_total % STEPS != 0)
 
         row_values = [
             (
@@ -531,16 +526,16 @@ def scan(
             wide_mask = mask[:, :, None]
             if not EVEN:
                 wide_mask = wide_mask & (wide_t < n_steps)
-            if DENSE:
-                wide_mask = (mask & (t + STEPS <= n_total))[:, :, None]
             loaded = [
                 (
-                    load_field(
+                    load_groups(
                         starts[i] if DENSE else starts[i][:, :, None],
                         time_strides[FIELDS[i][1]],
                         FIELDS[i][3],
                         wide_t,
                         wide_mask,
+                        ends_inside,
+                        n_total,
                         NUMBER,
                     )
                     if FIELDS[i] is not None
@@ -548,25 +543,6 @@ def scan(
                 )
                 for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_FIELDS]
             ]
-            if DENSE:
-                loaded = [
-                    (
-                        with_last_steps(
-                            loaded[i],
-                            starts[i],
-                            time_strides[FIELDS[i][1]],
-                            FIELDS[i][3],
-                            t,
-                            last_t,
-                            n_last,
-                            NUMBER,
-                            STEPS,
-                        )
-                        if FIELDS[i] is not None
-                        else None
-                    )
-                    for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_FIELDS]
-                ]
             if N_DERIVED > 0:
                 derived = derive_at(
                     loaded, wide_t == open_end, wide_mask, rows[:, :, None], wide_t, pointers, outer_strides,

@@ -102,6 +102,7 @@ class KernelCall:
             contiguous=self.contiguous,
             unit=self.unit,
             dense=dense,
+            outputs=algorithm.outputs,
             actions=self.actions.number,
             action_unit=self.actions.unit,
             device=_device(self.device),

@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 from rl_triton_core.engine import tiles
-from rl_triton_core.engine.tiles import Bucket, Options, Whole
+from rl_triton_core.engine.tiles import Bucket, Layouts, Options, Whole
 
 
 class Device(NamedTuple):
@@ -54,6 +54,7 @@ def make_plan(
     unit: int,
     dense: bool,
     device: Device,
+    outputs: int = 1,
     actions: int = 0,
     action_unit: int = 1,
 ) -> Plan:
@@ -66,6 +67,7 @@ def make_plan(
         unit: what the row length and all row strides are divisible by: 8, 4 or 1.
         dense: whether all rows follow each other in memory without a gap.
         device: the GPU.
+        outputs: how many numbers are written for every step.
         actions: length of the last axis of tensors with a number for every action, 0 if there are none.
         action_unit: what that length and all other strides of these tensors are divisible by: 8, 4 or 1.
     """
@@ -73,23 +75,20 @@ def make_plan(
         block = _action_block(actions, action_unit)
         options = _options_with_actions(actions, block, contiguous, unit)
         return _first_that_serves(rows, steps, options, False, device)._replace(actions=block)
+    layouts = tiles.ONE_OUTPUT if outputs == 1 else tiles.TWO_OUTPUTS
     dense = dense and contiguous and unit != 8 and steps >= tiles.SHORT_ROW
     if dense:
-        plans = [_dense_rows(rows, steps, b) for b in tiles.DENSE_WHOLE if _touched(steps) <= b.size]
+        plans = [_dense_rows(rows, steps, b) for b in layouts.dense_whole if _touched(steps) <= b.size]
         if plans:
             filled = (plan for plan in plans if plan.rows_per_tile * steps >= tiles.FILLED * plan.steps * plan.lanes)
             return next(filled, plans[-1])
-    return _first_that_serves(rows, steps, _options(rows, contiguous, unit, dense), dense, device)
+    return _first_that_serves(rows, steps, _options(layouts, contiguous, unit, dense), dense, device)
 
 
-def _options(rows: int, contiguous: bool, unit: int, dense: bool) -> Options:
+def _options(layouts: Layouts, contiguous: bool, unit: int, dense: bool) -> Options:
     if contiguous:
-        return tiles.DENSE if dense else tiles.ALIGNED if unit == 8 else tiles.UNALIGNED
-    if rows <= 2:
-        return tiles.TIME_MAJOR_TWO_ROWS
-    if rows <= 4:
-        return tiles.TIME_MAJOR_FOUR_ROWS
-    return tiles.TIME_MAJOR_EIGHT_ROWS if rows <= 8 else tiles.TIME_MAJOR
+        return layouts.dense if dense else layouts.aligned if unit == 8 else layouts.unaligned
+    return layouts.time_major
 
 
 def _options_with_actions(actions: int, block: int, contiguous: bool, unit: int) -> Options:
@@ -160,15 +159,16 @@ def _walked(rows: int, bucket: Bucket, dense: bool) -> Plan:
 
 def _chunked(rows: int, steps: int, options: Options, dense: bool) -> Plan:
     """Rows split into chunks, each a tile of the first bucket that makes few of them, or else some of the last."""
-    for bucket in options.chunks:
+    buckets, bounds, _ = next(chunks for chunks in options.chunks if rows <= chunks.most_rows)
+    for bucket in buckets:
         groups = _ceiling(_touched(steps) if dense else steps, bucket.steps)
         if _ceiling(groups, bucket.lanes) <= tiles.FEW_CHUNKS:
             break
-    walked = _ceiling(_ceiling(groups, bucket.lanes), options.bounds[-1])
+    walked = _ceiling(_ceiling(groups, bucket.lanes), bounds[-1])
     chunks = _ceiling(groups, bucket.lanes * walked)
     if chunks == 1:
         return _whole_rows(rows, steps, bucket)
-    bound = next(bound for bound in options.bounds if chunks <= bound)
+    bound = next(bound for bound in bounds if chunks <= bound)
     programs = _ceiling(rows, bucket.columns)
     return Plan(bucket.steps, bucket.lanes, bucket.columns, bucket.warps, walked, chunks, bound, dense, 1, programs)
 

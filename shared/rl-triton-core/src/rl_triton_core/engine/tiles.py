@@ -10,6 +10,7 @@ within a few percent of them where one tile serves more shapes. What the sweeps 
 * As few warps a program as a row fits: more programs are in flight while one waits for its loads.
 * A walk where there are rows enough for it, if a row does not fit eight warps.
 * Chunks only where rows alone do not fill the device: they read the inputs twice, the second time mostly from L2.
+* With two outputs, a lane keeps what it has read until the scan is over: tiles that are smaller, or of more warps.
 * With a number for every action, what a step reads outweighs the scan. Four steps a lane where a step's actions are
   eight or fewer, else one; and blocks of 128 bytes that are fetched ahead, where vector accesses can.
 """
@@ -52,18 +53,48 @@ class Walk(NamedTuple):
     always: int = 0
 
 
+class Chunks(NamedTuple):
+    """What rows are split into.
+
+    Attributes:
+        buckets: the tiles of a chunk, from small to large.
+        bounds: the bounds on the number of chunks that are compiled in; never more than the last.
+        most_rows: for no more rows than these.
+    """
+
+    buckets: tuple[Bucket, ...]
+    bounds: tuple[int, ...] = (32, 128, 512)
+    most_rows: int = 2**62
+
+
 class Options(NamedTuple):
-    """What is tried in turn; and what chunks are made of where nothing else serves.
+    """What is tried in turn.
 
     Attributes:
         tiles: whole rows and walks, in order of preference.
-        chunks: the tiles of a chunk, from small to large.
-        bounds: the bounds on the number of chunks that are compiled in; never more than the last.
+        chunks: where nothing else serves, those for the fewest rows first.
     """
 
     tiles: tuple[Whole | Walk, ...]
-    chunks: tuple[Bucket, ...]
-    bounds: tuple[int, ...] = (32, 128, 512)
+    chunks: tuple[Chunks, ...]
+
+
+class Layouts(NamedTuple):
+    """What calls choose from, by how their steps lie in memory.
+
+    Attributes:
+        aligned: time contiguous and a multiple of eight: the common rollout.
+        unaligned: whatever else loads in narrower pieces (rows with gaps).
+        dense_whole: rows that follow each other without a gap, where such a tile holds one or more of them.
+        dense: the same where they are too long for those.
+        time_major: rows contiguous.
+    """
+
+    aligned: Options
+    unaligned: Options
+    dense_whole: tuple[Bucket, ...]
+    dense: Options
+    time_major: Options
 
 
 # Every chunk reads the summaries of those before it: with more of them than this, larger ones are faster.
@@ -72,44 +103,72 @@ FEW_CHUNKS = 128
 # Rows of fewer steps than a vector access holds are walked across, whatever their layout.
 SHORT_ROW = 8
 
+# Idle lanes cost as much as others: the larger tile where dense rows fill less of the smaller one than this.
+FILLED = 0.75
+
 _WALKS = (
     Walk(Bucket(128, 1, 2)),
     # The few lengths up to there that touch one group more than a tile has: chunks would be two more kernels.
     Walk(Bucket(512, 1, 8), always=4096),
 )
-_CHUNKS = (Bucket(128, 1, 2), Bucket(256, 1, 4))
-# Time contiguous and a multiple of eight: the common rollout. One warp for up to 256 steps: its scan needs no barrier,
-# and a program ends when its own loads do (10 % less than two warps at 128 steps).
-ALIGNED = Options((Whole(Bucket(32, 1, 1)), Whole(Bucket(128, 1, 4)), Whole(Bucket(512, 1, 8)), *_WALKS), _CHUNKS)
-# Whatever else (rows with gaps) loads in narrower pieces; one tile keeps the number of kernels small.
-UNALIGNED = ALIGNED._replace(tiles=(Whole(Bucket(512, 1, 8)), *_WALKS))
-# Rows that follow each other without a gap, where they are too long for the tiles below.
-DENSE = ALIGNED._replace(tiles=_WALKS)
-# Two, not three: with a walk for the few lengths mentioned above, eight kernels serve every length up to 4096.
-DENSE_WHOLE = (Bucket(128, 1, 4), Bucket(512, 1, 8))
-# Idle lanes cost as much as others: the larger tile where rows fill less of the smaller one than this.
-FILLED = 0.75
-
-# Rows contiguous: sixteen adjacent rows fill a memory sector of every dtype, and the scan runs across warps.
-TIME_MAJOR = Options(
-    (
-        Whole(Bucket(4, 32, 4, 1), longest=1),
-        Whole(Bucket(8, 16, 4, 4)),
-        Whole(Bucket(16, 16, 8)),
-        Walk(Bucket(4, 32, 4), longest=192),
-        Whole(Bucket(32, 16, 16)),
-        Walk(Bucket(16, 16, 4)),
-        Whole(Bucket(64, 8, 16)),
-    ),
-    # 128 steps where those are few chunks: 128 rows of 4096 steps are then 256 programs. With 256 steps they are half
-    # as many and take 1.2 times as long, though summaries take 0.8 % of a float32 output's memory, not 1.6 %.
-    (Bucket(16, 16, 8), Bucket(32, 8, 8), Bucket(64, 8, 16)),
-    bounds=(32, 128),
+_CHUNKS = (Chunks((Bucket(128, 1, 2), Bucket(256, 1, 4))),)
+# Sixteen adjacent rows fill a memory sector of every dtype, and the scan runs across warps.
+_TIME_MAJOR_SHORT = (Whole(Bucket(4, 32, 4, 1), longest=1), Whole(Bucket(8, 16, 4, 4)))
+_TIME_MAJOR_LONG = (
+    Walk(Bucket(4, 32, 4), longest=192),
+    Whole(Bucket(32, 16, 16)),
+    Walk(Bucket(16, 16, 4)),
+    Whole(Bucket(64, 8, 16)),
 )
+# 128 steps where those are few chunks: 128 rows of 4096 steps are then 256 programs. With 256 steps they are half as
+# many and take 1.2 times as long, though summaries take 0.8 % of a float32 output's memory, not 1.6 %.
+_TIME_MAJOR_BUCKETS = (Bucket(16, 16, 8), Bucket(32, 8, 8), Bucket(64, 8, 16))
 # With few rows, many chunks fill the device; with fewer than eight, most of a lane's columns would be idle.
-TIME_MAJOR_EIGHT_ROWS = TIME_MAJOR._replace(bounds=(32, 128, 512))
-TIME_MAJOR_FOUR_ROWS = TIME_MAJOR_EIGHT_ROWS._replace(chunks=(Bucket(64, 4, 8), Bucket(128, 4, 16)))
-TIME_MAJOR_TWO_ROWS = TIME_MAJOR_EIGHT_ROWS._replace(chunks=(Bucket(64, 4, 8), Bucket(128, 4, 16), Bucket(256, 2, 16)))
+_TIME_MAJOR_CHUNKS = (
+    Chunks((Bucket(64, 4, 8), Bucket(128, 4, 16), Bucket(256, 2, 16)), most_rows=2),
+    Chunks((Bucket(64, 4, 8), Bucket(128, 4, 16)), most_rows=4),
+    Chunks(_TIME_MAJOR_BUCKETS, most_rows=8),
+    Chunks(_TIME_MAJOR_BUCKETS, bounds=(32, 128)),
+)
+ONE_OUTPUT = Layouts(
+    # One warp for up to 256 steps: its scan needs no barrier, and a program ends when its own loads do (10 % less than
+    # two warps at 128 steps).
+    aligned=Options((Whole(Bucket(32, 1, 1)), Whole(Bucket(128, 1, 4)), Whole(Bucket(512, 1, 8)), *_WALKS), _CHUNKS),
+    # One tile keeps the number of kernels small.
+    unaligned=Options((Whole(Bucket(512, 1, 8)), *_WALKS), _CHUNKS),
+    # Two, not three: with a walk for the few lengths mentioned above, eight kernels serve every length up to 4096.
+    dense_whole=(Bucket(128, 1, 4), Bucket(512, 1, 8)),
+    dense=Options(_WALKS, _CHUNKS),
+    time_major=Options(
+        (
+            *_TIME_MAJOR_SHORT,
+            Whole(Bucket(16, 16, 8)),
+            *_TIME_MAJOR_LONG,
+        ),
+        _TIME_MAJOR_CHUNKS,
+    ),
+)
+_TWO_OUTPUTS_WALKS = (
+    Walk(Bucket(64, 1, 2)),
+    Walk(Bucket(128, 1, 4)),
+    Walk(Bucket(512, 1, 16), always=4096),
+)
+_TWO_OUTPUTS_CHUNKS = (Chunks((Bucket(128, 1, 4), Bucket(256, 1, 8))),)
+TWO_OUTPUTS = Layouts(
+    aligned=Options((Whole(Bucket(32, 1, 1)), Whole(Bucket(128, 1, 4)), *_TWO_OUTPUTS_WALKS), _TWO_OUTPUTS_CHUNKS),
+    unaligned=Options((Whole(Bucket(256, 1, 8)), *_TWO_OUTPUTS_WALKS), _TWO_OUTPUTS_CHUNKS),
+    dense_whole=(Bucket(128, 1, 4), Bucket(256, 1, 8)),
+    dense=Options(_TWO_OUTPUTS_WALKS, _TWO_OUTPUTS_CHUNKS),
+    time_major=Options(
+        (
+            *_TIME_MAJOR_SHORT,
+            Whole(Bucket(16, 16, 8, 4)),
+            Whole(Bucket(32, 16, 16, 4)),
+            *_TIME_MAJOR_LONG,
+        ),
+        _TIME_MAJOR_CHUNKS,
+    ),
+)
 
 # A block of actions, where there are more than the last of these.
 ACTION_BLOCKS = (16, 8)
@@ -117,8 +176,9 @@ ACTION_BLOCKS = (16, 8)
 FETCHED_BLOCK = 32
 
 FEW_ACTIONS = 4
+_WALK_OF_MANY_ROWS = Walk(Bucket(64, 1, 2, 4), filling=15)
 _FEW_ACTIONS_WALKS = (
-    Walk(Bucket(256, 1, 4, 4)),
+    Walk(Bucket(128, 1, 4, 4)),
     Walk(Bucket(256, 1, 8, 4)),
     Walk(Bucket(512, 1, 16, 4), always=4096),
 )
@@ -126,13 +186,16 @@ CONTIGUOUS_FEW_ACTIONS = Options(
     (
         Whole(Bucket(32, 1, 1, 4)),
         Whole(Bucket(128, 1, 4, 4)),
+        _WALK_OF_MANY_ROWS,
         Whole(Bucket(512, 1, 16, 4)),
         *_FEW_ACTIONS_WALKS,
     ),
-    (Bucket(128, 1, 4, 4),),
+    (Chunks((Bucket(128, 1, 4, 4),)),),
 )
 # As above where steps are not adjacent in fours: one tile, to keep the number of kernels small.
-UNALIGNED_FEW_ACTIONS = CONTIGUOUS_FEW_ACTIONS._replace(tiles=(Whole(Bucket(128, 1, 4, 4)), *_FEW_ACTIONS_WALKS))
+UNALIGNED_FEW_ACTIONS = CONTIGUOUS_FEW_ACTIONS._replace(
+    tiles=(Whole(Bucket(128, 1, 4, 4)), _WALK_OF_MANY_ROWS, *_FEW_ACTIONS_WALKS)
+)
 SOME_ACTIONS = 8
 UNALIGNED_SOME_ACTIONS = CONTIGUOUS_FEW_ACTIONS._replace(
     tiles=(Whole(Bucket(128, 1, 4, 4)), Walk(Bucket(128, 1, 4, 4)), Walk(Bucket(256, 1, 8, 4), always=4096))
@@ -149,7 +212,7 @@ CONTIGUOUS_MANY_ACTIONS = Options(
         Walk(Bucket(256, 1, 8, 1)),
         Walk(Bucket(512, 1, 16, 1), always=2048),
     ),
-    (Bucket(256, 1, 8, 1),),
+    (Chunks((Bucket(256, 1, 8, 1),)),),
 )
 CONTIGUOUS_FETCHED_ACTIONS = Options(
     (
@@ -157,24 +220,27 @@ CONTIGUOUS_FETCHED_ACTIONS = Options(
         Walk(Bucket(64, 1, 2, 1), filling=6),
         Walk(Bucket(128, 1, 4, 1), always=512),
     ),
-    (Bucket(64, 1, 2, 1), Bucket(128, 1, 4, 1)),
+    (Chunks((Bucket(64, 1, 2, 1), Bucket(128, 1, 4, 1))),),
 )
 TIME_MAJOR_FEW_ACTIONS = Options(
     (
+        Whole(Bucket(4, 32, 4, 1)),
         Whole(Bucket(8, 16, 4, 4)),
         Whole(Bucket(16, 16, 8, 4)),
         Walk(Bucket(16, 16, 8, 4), always=512),
     ),
-    (Bucket(16, 16, 8, 4),),
-    bounds=(128,),
+    (
+        Chunks((Bucket(256, 2, 16, 4),), bounds=(128,), most_rows=2),
+        Chunks((Bucket(64, 4, 8, 4), Bucket(128, 4, 16, 4)), bounds=(128,), most_rows=8),
+        Chunks((Bucket(16, 16, 8, 4), Bucket(64, 16, 16, 4)), bounds=(128,)),
+    ),
 )
 TIME_MAJOR_MANY_ACTIONS = Options(
     (
         Whole(Bucket(16, 16, 8, 1)),
         Walk(Bucket(16, 16, 8, 1), always=128),
     ),
-    (Bucket(16, 16, 8, 1),),
-    bounds=(128,),
+    (Chunks((Bucket(16, 16, 8, 1),), bounds=(128,)),),
 )
 TIME_MAJOR_FETCHED_ACTIONS = Options(
     (
@@ -182,6 +248,5 @@ TIME_MAJOR_FETCHED_ACTIONS = Options(
         Whole(Bucket(16, 8, 4, 1)),
         Walk(Bucket(16, 8, 4, 1), always=128),
     ),
-    (Bucket(16, 8, 4, 1),),
-    bounds=(128,),
+    (Chunks((Bucket(16, 8, 4, 1),), bounds=(128,)),),
 )
