@@ -7,14 +7,17 @@ from collections.abc import Callable
 import pytest
 import torch
 from rl_triton_core.boundaries import FLAG_CONVENTIONS
+from rl_triton_core.testing.gpu import CHECKS as GPU_CHECKS
 from rl_triton_core.testing.integration import (
-    assert_exports,
+    assert_compiles_once,
     assert_forward_mode_agrees,
     assert_gradients_agree,
+    assert_is_one_operator,
     assert_jacobians_agree,
     assert_maps,
     assert_records_where_asked,
     assert_traces,
+    drawn_by_name,
 )
 from rl_triton_prefix import compute_episodic_prefix_sum
 from torch import Tensor
@@ -35,7 +38,7 @@ def sums_of(request: pytest.FixtureRequest) -> Callable[..., Tensor]:
     """The function under one of its flag conventions."""
     boundary = request.param
 
-    def sums_of(inputs: Tensor, dones: Tensor, seed_values: Tensor | None, time_dim: int = 1) -> Tensor:
+    def sums_of(inputs: Tensor, dones: Tensor, seed_values: Tensor | None = None, time_dim: int = 1) -> Tensor:
         return compute_episodic_prefix_sum(inputs, dones, seed_values, boundary, time_dim=time_dim)
 
     return sums_of
@@ -96,12 +99,21 @@ def test_tracing_looks_at_no_number(sums_of: Callable[..., Tensor], layout: str)
     assert_traces(lambda *tensors: sums_of(*tensors, time_dim=dim), list(given.values()))
 
 
-def test_exports(sums_of: Callable[..., Tensor]) -> None:
-    assert_exports(sums_of, list(drawn().values()))
+CALLS = (("inputs", "dones"), ("inputs", "dones", "seed_values"))
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_compiles(sums_of: Callable[..., Tensor], backend: str) -> None:
-    given = drawn(torch.float32)
-    compiled = torch.compile(sums_of, backend=backend)
-    torch.testing.assert_close(compiled(**given), sums_of(**given))
+@pytest.mark.parametrize("names", CALLS, ids="-".join)
+def test_is_one_operator(sums_of: Callable[..., Tensor], names: tuple[str, ...]) -> None:
+    assert_is_one_operator(sums_of, drawn_by_name(names, 9))
+
+
+@pytest.mark.parametrize("names", CALLS, ids="-".join)
+def test_compiles_once(sums_of: Callable[..., Tensor], names: tuple[str, ...]) -> None:
+    assert_compiles_once(sums_of, lambda steps: drawn_by_name(names, steps))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("names", CALLS, ids="-".join)
+@pytest.mark.parametrize("check", GPU_CHECKS)
+def test_on_a_gpu(sums_of: Callable[..., Tensor], names: tuple[str, ...], check: Callable[..., None]) -> None:
+    check(sums_of, drawn_by_name(names, 300))

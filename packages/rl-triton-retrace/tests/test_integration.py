@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from rl_triton_core.testing.integration import assert_exports, assert_maps, assert_traces
+from rl_triton_core.testing.gpu import CHECKS as GPU_CHECKS
+from rl_triton_core.testing.integration import (
+    assert_compiles_once,
+    assert_is_one_operator,
+    assert_maps,
+    assert_traces,
+    drawn_by_name,
+)
 from rl_triton_retrace import compute_retrace
 from torch import Tensor
 
@@ -114,18 +122,25 @@ def test_tracing_looks_at_no_number(layout: str) -> None:
     assert_traces(one, list(given.values()))
 
 
-def test_exports() -> None:
-    given = drawn()
-
-    def one(*tensors: Tensor) -> tuple[Tensor, Tensor]:
-        return compute(**dict(zip(given, tensors, strict=True)))
-
-    assert_exports(one, list(given.values()))
+CALLS = (
+    tuple(drawn()),
+    (*drawn(), "next_action_probs_target", "gamma"),
+    (*drawn(), "values", "lambda_"),
+)
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_compiles(backend: str) -> None:
-    given = drawn(torch.float32)
-    compiled = torch.compile(compute, backend=backend)
-    for output, other in zip(compiled(**given), compute(**given), strict=True):
-        torch.testing.assert_close(output, other)
+@pytest.mark.parametrize("names", CALLS, ids="-".join)
+def test_is_one_operator(names: tuple[str, ...]) -> None:
+    assert_is_one_operator(compute, drawn_by_name(names, 9))
+
+
+@pytest.mark.parametrize("names", CALLS, ids="-".join)
+def test_compiles_once(names: tuple[str, ...]) -> None:
+    assert_compiles_once(compute, lambda steps: drawn_by_name(names, steps))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("names", CALLS, ids="-".join)
+@pytest.mark.parametrize("check", GPU_CHECKS)
+def test_on_a_gpu(names: tuple[str, ...], check: Callable[..., None]) -> None:
+    check(compute, drawn_by_name(names, 300))

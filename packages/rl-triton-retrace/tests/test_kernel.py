@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from rl_triton_core.engine import dispatch, launcher, layout
+from rl_triton_core.engine import launcher, layout, prepared
 from rl_triton_core.engine.plan import Plan
 from rl_triton_core.testing.calls import BOUNDARIES, Draw, as_tuple, assert_obeys_rule, on_kernel_device
 from rl_triton_core.testing.cases import Case, load_cases
@@ -254,9 +254,9 @@ SMALL_PLANS = {
 
 @pytest.fixture
 def forgetful() -> Iterator[None]:
-    dispatch._prepared_calls.clear()
+    prepared._prepared_calls.clear()
     yield
-    dispatch._prepared_calls.clear()
+    prepared._prepared_calls.clear()
 
 
 @pytest.mark.usefixtures("forgetful")

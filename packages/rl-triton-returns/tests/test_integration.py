@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from rl_triton_core.testing.gpu import CHECKS as GPU_CHECKS
 from rl_triton_core.testing.integration import (
-    assert_exports,
+    assert_compiles_once,
     assert_forward_mode_agrees,
     assert_gradients_agree,
+    assert_is_one_operator,
     assert_jacobians_agree,
     assert_maps,
     assert_records_where_asked,
     assert_traces,
+    drawn_by_name,
 )
 from rl_triton_returns import compute_discounted_returns
 from torch import Tensor
@@ -108,12 +112,28 @@ def test_tracing_looks_at_no_number(layout: str) -> None:
     assert_traces(lambda *tensors: compute_discounted_returns(*tensors, time_dim=dim), given)
 
 
-def test_exports() -> None:
-    assert_exports(compute_discounted_returns, list(drawn().values()))
+CALLS = (
+    ("rewards", "terminateds", "last_value"),
+    ("rewards", "terminateds", "truncateds"),
+    ("rewards", "terminateds", "truncateds", "bootstrap_values", "gamma"),
+)
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_compiles(backend: str) -> None:
-    given = drawn(torch.float32)
-    compiled = torch.compile(compute_discounted_returns, backend=backend)
-    torch.testing.assert_close(compiled(**given), compute_discounted_returns(**given))
+@pytest.mark.filterwarnings("ignore:truncateds without")
+@pytest.mark.parametrize("names", CALLS, ids="-".join)
+def test_is_one_operator(names: tuple[str, ...]) -> None:
+    assert_is_one_operator(compute_discounted_returns, drawn_by_name(names, 9))
+
+
+@pytest.mark.filterwarnings("ignore:truncateds without")
+@pytest.mark.parametrize("names", CALLS, ids="-".join)
+def test_compiles_once(names: tuple[str, ...]) -> None:
+    assert_compiles_once(compute_discounted_returns, lambda steps: drawn_by_name(names, steps))
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:truncateds without")
+@pytest.mark.parametrize("names", CALLS, ids="-".join)
+@pytest.mark.parametrize("check", GPU_CHECKS)
+def test_on_a_gpu(names: tuple[str, ...], check: Callable[..., None]) -> None:
+    check(compute_discounted_returns, drawn_by_name(names, 300))

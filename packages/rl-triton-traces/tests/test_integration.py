@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
+from rl_triton_core.testing.gpu import CHECKS as GPU_CHECKS
 from rl_triton_core.testing.integration import (
-    assert_exports,
+    assert_compiles_once,
     assert_forward_mode_agrees,
     assert_gradients_agree,
+    assert_is_one_operator,
     assert_jacobians_agree,
     assert_maps,
     assert_records_where_asked,
     assert_traces,
+    drawn_by_name,
 )
 from rl_triton_traces import compute_eligibility_traces
 from torch import Tensor
@@ -27,7 +32,7 @@ def drawn(dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
     return {"gradients": gradients, "dones": dones, "seed_values": torch.randn(2, generator=generator, dtype=dtype)}
 
 
-def traces_of(gradients: Tensor, dones: Tensor, seed_values: Tensor | None, time_dim: int = 1) -> Tensor:
+def traces_of(gradients: Tensor, dones: Tensor, seed_values: Tensor | None = None, time_dim: int = 1) -> Tensor:
     return compute_eligibility_traces(gradients, dones, GAMMA, LAMBDA, seed_values, time_dim=time_dim)
 
 
@@ -86,12 +91,21 @@ def test_tracing_looks_at_no_number(layout: str) -> None:
     assert_traces(lambda *tensors: traces_of(*tensors, time_dim=dim), list(given.values()))
 
 
-def test_exports() -> None:
-    assert_exports(traces_of, list(drawn().values()))
+CALLS = (("gradients", "dones"), ("gradients", "dones", "seed_values"))
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_compiles(backend: str) -> None:
-    given = drawn(torch.float32)
-    compiled = torch.compile(traces_of, backend=backend)
-    torch.testing.assert_close(compiled(**given), traces_of(**given))
+@pytest.mark.parametrize("names", CALLS, ids="-".join)
+def test_is_one_operator(names: tuple[str, ...]) -> None:
+    assert_is_one_operator(traces_of, drawn_by_name(names, 9))
+
+
+@pytest.mark.parametrize("names", CALLS, ids="-".join)
+def test_compiles_once(names: tuple[str, ...]) -> None:
+    assert_compiles_once(traces_of, lambda steps: drawn_by_name(names, steps))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("names", CALLS, ids="-".join)
+@pytest.mark.parametrize("check", GPU_CHECKS)
+def test_on_a_gpu(names: tuple[str, ...], check: Callable[..., None]) -> None:
+    check(traces_of, drawn_by_name(names, 300))

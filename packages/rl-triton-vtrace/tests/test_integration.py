@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from rl_triton_core.testing.integration import assert_exports, assert_maps, assert_traces
+from rl_triton_core.testing.gpu import CHECKS as GPU_CHECKS
+from rl_triton_core.testing.integration import (
+    assert_compiles_once,
+    assert_is_one_operator,
+    assert_maps,
+    assert_traces,
+    drawn_by_name,
+)
 from rl_triton_vtrace import compute_vtrace
 from torch import Tensor
 
@@ -100,16 +108,29 @@ def test_tracing_looks_at_no_number(layout: str, options: dict[str, float]) -> N
     assert_traces(lambda *tensors: compute_vtrace(*tensors, time_dim=dim, **options), given)
 
 
-def test_exports() -> None:
-    assert_exports(compute_vtrace, list(drawn().values()))
+CALLS = (
+    (*NAMES, "terminateds"),
+    (*NAMES, "terminateds", "truncateds"),
+    (*NAMES, "terminateds", "truncateds", "bootstrap_values", "gamma"),
+    (*NAMES, "terminateds", "last_value", "lambda_"),
+)
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_compiles(backend: str) -> None:
-    given = drawn(torch.float32)
-    compiled = torch.compile(compute_vtrace, backend=backend)
-    assert_equal(compiled(**given), compute_vtrace(**given))
-    given["values"].requires_grad_()
-    outputs = compiled(**given, pg_rho_bar=2.0)
-    assert_equal(outputs, compute_vtrace(**given, pg_rho_bar=2.0))
-    assert not any(output.requires_grad for output in outputs)
+@pytest.mark.filterwarnings("ignore:truncateds without")
+@pytest.mark.parametrize("names", CALLS, ids="-".join)
+def test_is_one_operator(names: tuple[str, ...]) -> None:
+    assert_is_one_operator(compute_vtrace, drawn_by_name(names, 9))
+
+
+@pytest.mark.filterwarnings("ignore:truncateds without")
+@pytest.mark.parametrize("names", CALLS, ids="-".join)
+def test_compiles_once(names: tuple[str, ...]) -> None:
+    assert_compiles_once(compute_vtrace, lambda steps: drawn_by_name(names, steps))
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:truncateds without")
+@pytest.mark.parametrize("names", CALLS, ids="-".join)
+@pytest.mark.parametrize("check", GPU_CHECKS)
+def test_on_a_gpu(names: tuple[str, ...], check: Callable[..., None]) -> None:
+    check(compute_vtrace, drawn_by_name(names, 300))

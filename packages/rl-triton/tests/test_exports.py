@@ -22,6 +22,7 @@ def test_functions_are_the_packages_own() -> None:
     assert rl_triton.compute_eligibility_traces is rl_triton_traces.compute_eligibility_traces
     assert rl_triton.compute_episodic_prefix_sum is rl_triton_prefix.compute_episodic_prefix_sum
     assert rl_triton.segmented_scan is rl_triton_core.segmented_scan
+    assert rl_triton.warmup is rl_triton_core.warmup
 
 
 def test_all_names_are_there_on_import() -> None:

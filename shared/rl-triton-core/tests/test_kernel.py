@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from rl_triton_core import api, reference, segmented_scan
-from rl_triton_core.engine import dispatch, launcher
+from rl_triton_core.engine import dispatch, launcher, prepared
 from rl_triton_core.engine.algorithm import FRACTION, Field, Tile
 from rl_triton_core.engine.environment import INTERPRETER
 from rl_triton_core.testing.plans import DENSE_STRATEGIES, STRATEGIES, forced_plan
@@ -36,7 +36,7 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 def forget_prepared_calls() -> None:
-    dispatch._prepared_calls.clear()
+    prepared._prepared_calls.clear()
     for algorithm in (api._FORWARD, api._BACKWARD):
         algorithm.shortcut.clear()
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from rl_triton_core import api, segmented_scan
-from rl_triton_core.engine import direct_launch, dispatch, launcher, plan
+from rl_triton_core.engine import direct_launch, dispatch, launcher, plan, prepared
 from rl_triton_core.engine.algorithm import FRACTION, Field
 from rl_triton_core.engine.direct_launch import make_shortcut
 from rl_triton_core.engine.launcher import KernelCall
@@ -33,14 +33,14 @@ def arguments() -> tuple[Any, ...]:
     return (torch.ones(4, 16), torch.ones(4, 16), None, torch.ones(4))
 
 
-def prepared(given: tuple[Any, ...]) -> KernelCall:
+def prepared_call(given: tuple[Any, ...]) -> KernelCall:
     return KernelCall(api._FORWARD, given[:3], given[3:], 1)
 
 
 def test_arguments_come_in_the_order_of_the_kernel() -> None:
     from rl_triton_core.engine import kernels
 
-    call = prepared(arguments())
+    call = prepared_call(arguments())
     names = list(inspect.signature(kernels.scan.fn).parameters)
     assert [*names[-len(call.constants) - 1 : -1], names[-1]] == [*call.constants, "SUMMARISE"]
     passed = ["pointers", "outer_strides", "inner_strides", "inner_sizes", "time_strides", "action_strides"]
@@ -83,7 +83,7 @@ class Recorded:
 
 def a_shortcut() -> tuple[Callable[[Any, Any], Any], Recorded]:
     given = arguments()
-    call, recorded = prepared(given), Recorded()
+    call, recorded = prepared_call(given), Recorded()
     call.direct = recorded  # type: ignore[assignment]
     assert call.numbers(given) is not None
     shortcut = make_shortcut(call, given, 1)
@@ -179,7 +179,7 @@ def test_what_may_want_a_gradient_has_no_shortcut() -> None:
     inputs, *others = arguments()
     given = (inputs.requires_grad_(), *others)
     with torch.no_grad():
-        assert make_shortcut(prepared(given), given, 1) is None
+        assert make_shortcut(prepared_call(given), given, 1) is None
 
 
 def test_calls_that_take_turns_keep_their_shortcuts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +192,7 @@ def test_calls_that_take_turns_keep_their_shortcuts(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(dispatch, "make_shortcut", counted)
     algorithm = dataclasses.replace(api._FORWARD, shortcut={})
     given = arguments()
-    calls = [prepared(given), prepared(given)]
+    calls = [prepared_call(given), prepared_call(given)]
     for call in calls:
         call.direct = Recorded()  # type: ignore[assignment]
     for _ in range(3):
@@ -211,7 +211,7 @@ def test_the_key_has_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
     def key(given: tuple[Any, ...], time_dim: Any = 1, algorithm: Any = api._FORWARD) -> Any:
         monkeypatch.setattr(Tensor, "is_cuda", True, raising=False)
         try:
-            return dispatch._key(algorithm, given, time_dim)
+            return prepared.key_of(algorithm, given, time_dim)
         finally:
             monkeypatch.undo()
             monkeypatch.setattr(dispatch, "is_watched", lambda: False)
@@ -270,6 +270,6 @@ def test_derived_numbers_come_after_those_of_the_fields(dtype: torch.dtype) -> N
 
 
 def test_prepared_calls_are_bounded() -> None:
-    assert dispatch.MOST_PREPARED_CALLS <= 4096
-    assert len(dispatch._prepared_calls) <= dispatch.MOST_PREPARED_CALLS
+    assert prepared.MOST_PREPARED_CALLS <= 4096
+    assert len(prepared._prepared_calls) <= prepared.MOST_PREPARED_CALLS
     assert segmented_scan(torch.ones(2, 3), torch.ones(2, 3)).shape == (2, 3)

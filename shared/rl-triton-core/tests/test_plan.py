@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from rl_triton_core import segmented_scan
-from rl_triton_core.engine import dispatch, launcher, tiles
+from rl_triton_core.engine import launcher, prepared, tiles
 from rl_triton_core.engine.plan import Device, Plan, make_plan
 
 H200 = Device(multiprocessors=132, warp_size=32)
@@ -209,7 +209,7 @@ def test_few_kernels_serve_all_lengths(monkeypatch: pytest.MonkeyPatch, layout: 
 
     monkeypatch.setattr(launcher, "_device", lambda device: H200)
     monkeypatch.setattr(launcher, "DIRECT_LAUNCH", False)
-    monkeypatch.setattr(dispatch, "_kernel_serves", lambda *arguments: True)
+    monkeypatch.setattr(prepared, "kernel_serves", lambda *arguments: True)
     first_needed_at: dict[str, int] = {}
 
     def instead_of_compiling(key: Any, *rest: Any, **more: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rl_triton_core.boundaries import check_continuation, warn_of_truncations, warn_of_values
 from rl_triton_core.engine.algorithm import FRACTION, Algorithm, Field, Numbers, Tile
-from rl_triton_core.engine.dispatch import run
+from rl_triton_core.engine.dispatch import registered, run
 from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS
 from torch import Tensor
 
@@ -22,25 +22,27 @@ def _uniform_decay(numbers: Numbers) -> float:
     return gamma * lambda_
 
 
-_GAE = Algorithm(
-    name="compute_gae",
-    reverse=True,
-    fields=(
-        Field("rewards", required=True),
-        Field("values", required=True),
-        Field("terminateds", flag=True, required=True),
-        Field("truncateds", flag=True),
-        Field("bootstrap_values"),
-        Field("next_values"),
-        Field("gamma", required=True, numbers=FRACTION),
-        Field("lambda_", required=True, numbers=FRACTION),
-    ),
-    row_fields=(Field("last_value"),),
-    outputs=1,
-    load_tile=_load_tile,
-    coefficients=_torch.coefficients,
-    emit=_torch.emit,
-    uniform_decay=_uniform_decay,
+_GAE = registered(
+    Algorithm(
+        name="compute_gae",
+        reverse=True,
+        fields=(
+            Field("rewards", required=True),
+            Field("values", required=True),
+            Field("terminateds", flag=True, required=True),
+            Field("truncateds", flag=True),
+            Field("bootstrap_values"),
+            Field("next_values"),
+            Field("gamma", required=True, numbers=FRACTION),
+            Field("lambda_", required=True, numbers=FRACTION),
+        ),
+        row_fields=(Field("last_value"),),
+        outputs=1,
+        load_tile=_load_tile,
+        coefficients=_torch.coefficients,
+        emit=_torch.emit,
+        uniform_decay=_uniform_decay,
+    )
 )
 
 

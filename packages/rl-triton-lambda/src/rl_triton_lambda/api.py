@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rl_triton_core.boundaries import warn_of_values
 from rl_triton_core.engine.algorithm import FRACTION, Algorithm, Field, Numbers, Tile
-from rl_triton_core.engine.dispatch import run
+from rl_triton_core.engine.dispatch import registered, run
 from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS
 from torch import Tensor
 
@@ -28,25 +28,27 @@ def _derived_numbers(numbers: Numbers) -> Numbers:
     return gamma * (1.0 - lambda_), gamma * lambda_
 
 
-_LAMBDA_RETURNS = Algorithm(
-    name="compute_lambda_returns",
-    reverse=True,
-    fields=(
-        Field("rewards", required=True),
-        Field("next_values", required=True),
-        Field("terminateds", flag=True, required=True),
-        Field("truncateds", flag=True),
-        Field("bootstrap_values"),
-        Field("gamma", required=True, numbers=FRACTION),
-        Field("lambda_", required=True, numbers=FRACTION),
-    ),
-    row_fields=(),
-    outputs=1,
-    load_tile=_load_tile,
-    coefficients=_torch.coefficients,
-    emit=_torch.emit,
-    uniform_decay=_uniform_decay,
-    derived_numbers=_derived_numbers,
+_LAMBDA_RETURNS = registered(
+    Algorithm(
+        name="compute_lambda_returns",
+        reverse=True,
+        fields=(
+            Field("rewards", required=True),
+            Field("next_values", required=True),
+            Field("terminateds", flag=True, required=True),
+            Field("truncateds", flag=True),
+            Field("bootstrap_values"),
+            Field("gamma", required=True, numbers=FRACTION),
+            Field("lambda_", required=True, numbers=FRACTION),
+        ),
+        row_fields=(),
+        outputs=1,
+        load_tile=_load_tile,
+        coefficients=_torch.coefficients,
+        emit=_torch.emit,
+        uniform_decay=_uniform_decay,
+        derived_numbers=_derived_numbers,
+    )
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rl_triton_core.boundaries import check_boundary, warn_of_nan
 from rl_triton_core.engine.algorithm import Algorithm, Field, Numbers, Tile
-from rl_triton_core.engine.dispatch import run
+from rl_triton_core.engine.dispatch import registered, run
 from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS
 from torch import Tensor
 
@@ -29,16 +29,18 @@ def _uniform_decay(numbers: Numbers) -> float:
 
 def _prefix_sum(boundary: str) -> Algorithm:
     starts_at = boundary == "starts_at"
-    return Algorithm(
-        name=f"compute_episodic_prefix_sum, {boundary}",
-        reverse=False,
-        fields=(Field("inputs", required=True), Field("dones", flag=True, required=True)),
-        row_fields=(Field("seed_values"),),
-        outputs=1,
-        load_tile=_load_starts_at_tile if starts_at else _load_ends_at_tile,
-        coefficients=_torch.starts_at_coefficients if starts_at else _torch.ends_at_coefficients,
-        emit=_torch.emit,
-        uniform_decay=_uniform_decay,
+    return registered(
+        Algorithm(
+            name=f"compute_episodic_prefix_sum, {boundary}",
+            reverse=False,
+            fields=(Field("inputs", required=True), Field("dones", flag=True, required=True)),
+            row_fields=(Field("seed_values"),),
+            outputs=1,
+            load_tile=_load_starts_at_tile if starts_at else _load_ends_at_tile,
+            coefficients=_torch.starts_at_coefficients if starts_at else _torch.ends_at_coefficients,
+            emit=_torch.emit,
+            uniform_decay=_uniform_decay,
+        )
     )
 
 

@@ -6,7 +6,7 @@ import math
 
 from rl_triton_core.boundaries import warn_of_values
 from rl_triton_core.engine.algorithm import CLIP, FRACTION, Algorithm, Field, Tile
-from rl_triton_core.engine.dispatch import run
+from rl_triton_core.engine.dispatch import registered, run
 from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS
 from rl_triton_core.policies import warn_of_actions, warn_of_probabilities
 from torch import Tensor
@@ -20,32 +20,34 @@ def _load_tile() -> Tile:
     return Tile(_tile.coefficients, _tile.emit, _tile.derive)
 
 
-_RETRACE = Algorithm(
-    name="compute_retrace",
-    reverse=True,
-    fields=(
-        Field("rewards", required=True),
-        Field("action_probs_target", required=True, wide=True),
-        Field("next_q_values_all", required=True, wide=True),
-        Field("next_action_probs_target", wide=True),
-        Field("q_values", required=True),
-        Field("action_probs_behavior", required=True),
-        Field("actions", required=True, index=True),
-        Field("terminateds", flag=True, required=True),
-        Field("truncateds", flag=True),
-        Field("values"),
-        Field("gamma", required=True, numbers=FRACTION),
-        Field("lambda_", required=True, numbers=FRACTION),
-        Field("c_bar", required=True, numbers=CLIP, per_step=False),
-        Field("rho_bar", required=True, numbers=CLIP, per_step=False),
-    ),
-    row_fields=(Field("next_action_probs_target", wide=True),),
-    outputs=2,
-    load_tile=_load_tile,
-    coefficients=_torch.coefficients,
-    emit=_torch.emit,
-    derived=2,
-    differentiable=False,
+_RETRACE = registered(
+    Algorithm(
+        name="compute_retrace",
+        reverse=True,
+        fields=(
+            Field("rewards", required=True),
+            Field("action_probs_target", required=True, wide=True),
+            Field("next_q_values_all", required=True, wide=True),
+            Field("next_action_probs_target", wide=True),
+            Field("q_values", required=True),
+            Field("action_probs_behavior", required=True),
+            Field("actions", required=True, index=True),
+            Field("terminateds", flag=True, required=True),
+            Field("truncateds", flag=True),
+            Field("values"),
+            Field("gamma", required=True, numbers=FRACTION),
+            Field("lambda_", required=True, numbers=FRACTION),
+            Field("c_bar", required=True, numbers=CLIP, per_step=False),
+            Field("rho_bar", required=True, numbers=CLIP, per_step=False),
+        ),
+        row_fields=(Field("next_action_probs_target", wide=True),),
+        outputs=2,
+        load_tile=_load_tile,
+        coefficients=_torch.coefficients,
+        emit=_torch.emit,
+        derived=2,
+        differentiable=False,
+    )
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rl_triton_core.boundaries import warn_of_truncations, warn_of_values
 from rl_triton_core.engine.algorithm import FRACTION, Algorithm, Field, Numbers, Tile
 from rl_triton_core.engine.arguments import check_exclusive
-from rl_triton_core.engine.dispatch import run
+from rl_triton_core.engine.dispatch import registered, run
 from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS
 from torch import Tensor
 
@@ -22,22 +22,24 @@ def _uniform_decay(numbers: Numbers) -> float:
     return numbers[0]
 
 
-_DISCOUNTED_RETURNS = Algorithm(
-    name="compute_discounted_returns",
-    reverse=True,
-    fields=(
-        Field("rewards", required=True),
-        Field("terminateds", flag=True, required=True),
-        Field("truncateds", flag=True),
-        Field("bootstrap_values"),
-        Field("gamma", required=True, numbers=FRACTION),
-    ),
-    row_fields=(Field("last_value"),),
-    outputs=1,
-    load_tile=_load_tile,
-    coefficients=_torch.coefficients,
-    emit=_torch.emit,
-    uniform_decay=_uniform_decay,
+_DISCOUNTED_RETURNS = registered(
+    Algorithm(
+        name="compute_discounted_returns",
+        reverse=True,
+        fields=(
+            Field("rewards", required=True),
+            Field("terminateds", flag=True, required=True),
+            Field("truncateds", flag=True),
+            Field("bootstrap_values"),
+            Field("gamma", required=True, numbers=FRACTION),
+        ),
+        row_fields=(Field("last_value"),),
+        outputs=1,
+        load_tile=_load_tile,
+        coefficients=_torch.coefficients,
+        emit=_torch.emit,
+        uniform_decay=_uniform_decay,
+    )
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rl_triton_core.boundaries import warn_of_nan
 from rl_triton_core.engine.algorithm import FRACTION, Algorithm, Field, Numbers, Tile
-from rl_triton_core.engine.dispatch import run
+from rl_triton_core.engine.dispatch import registered, run
 from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS
 from torch import Tensor
 
@@ -22,21 +22,23 @@ def _uniform_decay(numbers: Numbers) -> float:
     return gamma * lambda_
 
 
-_TRACES = Algorithm(
-    name="compute_eligibility_traces",
-    reverse=False,
-    fields=(
-        Field("gradients", required=True),
-        Field("dones", flag=True, required=True),
-        Field("gamma", required=True, numbers=FRACTION, per_step=False),
-        Field("lambda_", required=True, numbers=FRACTION, per_step=False),
-    ),
-    row_fields=(Field("seed_values"),),
-    outputs=1,
-    load_tile=_load_tile,
-    coefficients=_torch.coefficients,
-    emit=_torch.emit,
-    uniform_decay=_uniform_decay,
+_TRACES = registered(
+    Algorithm(
+        name="compute_eligibility_traces",
+        reverse=False,
+        fields=(
+            Field("gradients", required=True),
+            Field("dones", flag=True, required=True),
+            Field("gamma", required=True, numbers=FRACTION, per_step=False),
+            Field("lambda_", required=True, numbers=FRACTION, per_step=False),
+        ),
+        row_fields=(Field("seed_values"),),
+        outputs=1,
+        load_tile=_load_tile,
+        coefficients=_torch.coefficients,
+        emit=_torch.emit,
+        uniform_decay=_uniform_decay,
+    )
 )
 
 

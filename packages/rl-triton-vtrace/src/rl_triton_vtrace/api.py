@@ -6,7 +6,7 @@ import math
 
 from rl_triton_core.boundaries import check_continuation, warn_of_truncations, warn_of_values
 from rl_triton_core.engine.algorithm import CLIP, FRACTION, Algorithm, Field, Tile
-from rl_triton_core.engine.dispatch import run
+from rl_triton_core.engine.dispatch import registered, run
 from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS
 from torch import Tensor
 
@@ -19,31 +19,33 @@ def _load_tile() -> Tile:
     return Tile(_tile.coefficients, _tile.emit)
 
 
-_VTRACE = Algorithm(
-    name="compute_vtrace",
-    reverse=True,
-    # The first field leads: shapes, the time axis and the layout of the outputs are those of rewards.
-    fields=(
-        Field("rewards", required=True),
-        Field("values", required=True),
-        Field("log_pi_target", required=True),
-        Field("log_pi_behavior", required=True),
-        Field("terminateds", flag=True, required=True),
-        Field("truncateds", flag=True),
-        Field("bootstrap_values"),
-        Field("next_values"),
-        Field("gamma", required=True, numbers=FRACTION),
-        Field("lambda_", required=True, numbers=FRACTION),
-        Field("rho_bar", required=True, numbers=CLIP, per_step=False),
-        Field("c_bar", required=True, numbers=CLIP, per_step=False),
-        Field("pg_rho_bar", required=True, numbers=CLIP, per_step=False),
-    ),
-    row_fields=(Field("last_value"),),
-    outputs=2,
-    load_tile=_load_tile,
-    coefficients=_torch.coefficients,
-    emit=_torch.emit,
-    differentiable=False,
+_VTRACE = registered(
+    Algorithm(
+        name="compute_vtrace",
+        reverse=True,
+        # The first field leads: shapes, the time axis and the layout of the outputs are those of rewards.
+        fields=(
+            Field("rewards", required=True),
+            Field("values", required=True),
+            Field("log_pi_target", required=True),
+            Field("log_pi_behavior", required=True),
+            Field("terminateds", flag=True, required=True),
+            Field("truncateds", flag=True),
+            Field("bootstrap_values"),
+            Field("next_values"),
+            Field("gamma", required=True, numbers=FRACTION),
+            Field("lambda_", required=True, numbers=FRACTION),
+            Field("rho_bar", required=True, numbers=CLIP, per_step=False),
+            Field("c_bar", required=True, numbers=CLIP, per_step=False),
+            Field("pg_rho_bar", required=True, numbers=CLIP, per_step=False),
+        ),
+        row_fields=(Field("last_value"),),
+        outputs=2,
+        load_tile=_load_tile,
+        coefficients=_torch.coefficients,
+        emit=_torch.emit,
+        differentiable=False,
+    )
 )
 
 

@@ -1,6 +1,6 @@
 """Every function of the rl-triton packages under one name."""
 
-from rl_triton_core import segmented_scan
+from rl_triton_core import segmented_scan, warmup
 from rl_triton_gae import compute_gae
 from rl_triton_lambda import compute_lambda_returns
 from rl_triton_prefix import compute_episodic_prefix_sum
@@ -21,4 +21,5 @@ __all__ = [
     "compute_retrace",
     "compute_vtrace",
     "segmented_scan",
+    "warmup",
 ]

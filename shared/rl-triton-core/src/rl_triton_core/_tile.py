@@ -5,12 +5,18 @@ import triton.language as tl
 
 
 @triton.jit
-def coefficients(step, neighbour, at_open_end, row_values, numbers):
-    u, decay, reset = step
+def coefficients_without_initial(step, neighbour, at_open_end, row_values, numbers):
+    u, decay, cut = step
     if decay is None:
         decay = numbers[0]
-    if reset is None:
-        reset = at_open_end ^ at_open_end
+    if cut is None:
+        cut = at_open_end ^ at_open_end
+    return u, decay, cut
+
+
+@triton.jit
+def coefficients(step, neighbour, at_open_end, row_values, numbers):
+    u, decay, reset = coefficients_without_initial(step, neighbour, at_open_end, row_values, numbers)
     if row_values[0] is not None:
         u = tl.where(at_open_end & ~reset, u + decay * row_values[0], u)
     return u, decay, reset

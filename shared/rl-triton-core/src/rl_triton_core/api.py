@@ -6,7 +6,7 @@ from torch import Tensor
 
 from rl_triton_core import _torch
 from rl_triton_core.engine.algorithm import Algorithm, Field, Tile
-from rl_triton_core.engine.dispatch import run
+from rl_triton_core.engine.dispatch import registered, run
 
 
 def _load_tile() -> Tile:
@@ -16,8 +16,8 @@ def _load_tile() -> Tile:
 
 
 def _scan(reverse: bool) -> Algorithm:
-    return Algorithm(
-        name="segmented_scan",
+    algorithm = Algorithm(
+        name="segmented_scan, reverse" if reverse else "segmented_scan",
         reverse=reverse,
         fields=(Field("inputs", required=True), Field("decays", required=True), Field("resets", flag=True)),
         row_fields=(Field("initial"),),
@@ -26,6 +26,7 @@ def _scan(reverse: bool) -> Algorithm:
         coefficients=_torch.reverse_coefficients if reverse else _torch.forward_coefficients,
         emit=_torch.emit,
     )
+    return registered(algorithm)
 
 
 _FORWARD = _scan(reverse=False)

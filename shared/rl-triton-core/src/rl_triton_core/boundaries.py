@@ -6,7 +6,6 @@ the state that was cut off; both at once is a termination. `_boundaries_tile` sa
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rl_triton_core.engine.arguments import check_exclusive
-from rl_triton_core.engine.environment import warn_correctness
+from rl_triton_core.engine.environment import warn_caller
 from rl_triton_core.engine.modes import holds_numbers
 
 Part: TypeAlias = Callable[[Tensor], Tensor]
@@ -60,11 +59,9 @@ def warn_of_truncations(
     """
     if truncateds is not None and bootstrap_values is None and next_values is None:
         alternative = " or next_values" if takes_next_values else ""
-        warnings.warn(
+        warn_caller(
             "truncateds without bootstrap_values: truncated steps inside the window continue with 0, as if they "
             f"had terminated; pass bootstrap_values (V of the final observation at truncated steps){alternative}",
-            UserWarning,
-            stacklevel=3,
         )
 
 
@@ -176,7 +173,7 @@ def warn_of_values(
     if not holds_numbers(rewards):
         return
     for message in _nan_messages(inputs, "earlier"):
-        warn_correctness(message)
+        warn_caller(message)
     if rewards.numel() == 0:
         return
     ended = terminateds != 0 if truncateds is None else (terminateds != 0) | (truncateds != 0)
@@ -186,11 +183,11 @@ def warn_of_values(
         if truncateds is not None:
             stray = stray & (truncateds == 0).narrow(dim, 0, last)
         if bool(stray.any()):
-            warn_correctness(
+            warn_caller(
                 "bootstrap_values: non-zero at an ordinary step, where it is ignored; set it at truncated steps only"
             )
     if not continuation_given and not bool(ended.narrow(dim, last, 1).all()):
-        warn_correctness(
+        warn_caller(
             "last_value: not given, and the last column has not ended everywhere, so it continues with 0; pass "
             "last_value, or bootstrap_values with V of the last observation in the last column"
         )
@@ -207,7 +204,7 @@ def warn_of_nan(inputs: dict[str, Any]) -> None:
     """
     if holds_numbers(next(iter(inputs.values()))):
         for message in _nan_messages(inputs, "later"):
-            warn_correctness(message)
+            warn_caller(message)
 
 
 def _nan_messages(inputs: dict[str, Any], reached: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rl_triton_core.engine.environment import warn_correctness
+from rl_triton_core.engine.environment import warn_caller
 from rl_triton_core.engine.modes import holds_numbers
 
 
@@ -33,9 +33,7 @@ def warn_of_probabilities(name: str, probabilities: Tensor, *, zero_is_one: bool
         return
     below = probabilities < 0 if zero_is_one else probabilities <= 0
     if bool((below | (probabilities > 1)).any()):
-        warn_correctness(
-            f"{name}: holds a number outside {'[0, 1]' if zero_is_one else '(0, 1]'}, which is no probability"
-        )
+        warn_caller(f"{name}: holds a number outside {'[0, 1]' if zero_is_one else '(0, 1]'}, which is no probability")
 
 
 def warn_of_actions(name: str, actions: Tensor, count: int) -> None:
@@ -49,4 +47,4 @@ def warn_of_actions(name: str, actions: Tensor, count: int) -> None:
     # Unsigned dtypes of more than 8 bits know no comparison.
     signed = actions.to(torch.int64)
     if bool(((signed < 0) | (signed >= count)).any()):
-        warn_correctness(f"{name}: holds an action outside [0, {count}), at which the result is NaN")
+        warn_caller(f"{name}: holds an action outside [0, {count}), at which the result is NaN")

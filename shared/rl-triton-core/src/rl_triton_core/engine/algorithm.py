@@ -87,8 +87,8 @@ class Algorithm:
     is one. `derived_numbers(numbers)` are further numbers for the tile, after those of the fields: worked out in
     float64 and rounded once, where the tile could only combine rounded ones. The number of a field that came as a
     tensor is 0, and what follows from it not to be read. `derived` is how many values the tile derives from wide
-    fields. Outputs that are targets are not `differentiable`: no gradient is recorded. `shortcut` is the dispatcher's:
-    the way straight to the last call.
+    fields. Outputs that are targets are not `differentiable`: no gradient is recorded. `operator` is what PyTorch knows
+    the algorithm by, once it is registered. `shortcut` is the dispatcher's: the way straight to the last call.
     """
 
     name: str
@@ -105,6 +105,7 @@ class Algorithm:
     derived_numbers: Callable[[Numbers], Numbers] | None = None
     derived: int = 0
     differentiable: bool = True
+    operator: Any = None
     shortcut: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

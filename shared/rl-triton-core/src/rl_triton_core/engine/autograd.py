@@ -11,12 +11,16 @@ consist of differentiable operations and of the scan itself, so they have deriva
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor
+from torch._functorch.autograd_function import custom_function_call_grad
+from torch._functorch.pyfunctorch import FuncTorchInterpreter, retrieve_current_functorch_interpreter
 
+from rl_triton_core.engine.modes import is_inside_operator, outside_operator
 from rl_triton_core.engine.torch_scan import scan_steps
 
 ForwardScan: TypeAlias = Callable[..., Tensor]
@@ -36,7 +40,27 @@ def differentiable_scan(
     `forward` computes what `scan_steps` does and serves the derivatives too. What a cut hides gets a derivative of 0,
     also where it is NaN.
     """
-    return cast(Tensor, _Scan.apply(u, decay, cut, dim, reverse, forward))  # type: ignore[no-untyped-call]
+    arguments = (u, decay, cut, dim, reverse, forward)
+    if not is_inside_operator():
+        return cast(Tensor, _Scan.apply(*arguments))  # type: ignore[no-untyped-call]
+    # `apply` would look for the transform that is at work already.
+    interpreter = cast(FuncTorchInterpreter, _Interpreter())
+    return cast(Tensor, custom_function_call_grad(interpreter, _Scan, *arguments))
+
+
+class _Interpreter:
+    """The transform at work, from inside an operator: the next one sees operations as if there were no operator."""
+
+    def __init__(self) -> None:
+        self._interpreter = retrieve_current_functorch_interpreter()
+
+    def level(self) -> int:
+        return self._interpreter.level()
+
+    @contextmanager
+    def lower(self) -> Iterator[None]:
+        with self._interpreter.lower(), outside_operator():
+            yield
 
 
 class _Scan(torch.autograd.Function):

@@ -22,6 +22,10 @@ def warn_performance(message: str) -> None:
         warnings.warn(message, UserWarning, stacklevel=3)
 
 
-def warn_correctness(message: str) -> None:
+def warn_caller(message: str) -> None:
     """Say what is legal but rarely meant, to whoever called the public function that asked for a warning."""
     warnings.warn(message, UserWarning, stacklevel=4)
+
+
+# Said once when a call is compiled, and no part of the graph.
+warn_caller._dynamo_marked_constant = True  # type: ignore[attr-defined]

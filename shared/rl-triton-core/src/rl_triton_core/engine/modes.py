@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
+from torch._C import DispatchKey
 from torch.autograd import forward_ad
 
 
@@ -25,6 +29,34 @@ def is_watched() -> bool:
         or is_transformed()
         or has_tangents()
     )
+
+
+# What a transform hides from the operators that it has called, so that operations go to the next transform.
+_HIDDEN_BY_TRANSFORMS = tuple(
+    getattr(DispatchKey, name)
+    for name in (
+        *("Functionalize", "Conjugate", "Negative", "ZeroTensor", "Tracer", "FuncTorchBatched", "BatchedNestedTensor"),
+        *("Batched", "VmapMode", "FuncTorchGradWrapper", "DeferredInit", "PythonTLSSnapshot"),
+        "FuncTorchDynamicLayerFrontMode",
+    )
+    if hasattr(DispatchKey, name)
+)
+
+
+def is_inside_operator() -> bool:
+    """Whether a transform is at work that has called an operator, and asks it for its derivative."""
+    excluded = torch._C._dispatch_tls_local_exclude_set()
+    return is_transformed() and excluded.has(DispatchKey.FuncTorchDynamicLayerFrontMode)
+
+
+@contextmanager
+def outside_operator() -> Iterator[None]:
+    """Show operations to transforms again, as before the operator was called."""
+    excluded = torch._C._dispatch_tls_local_exclude_set()
+    for key in _HIDDEN_BY_TRANSFORMS:
+        excluded = excluded.remove(key)
+    with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded):
+        yield
 
 
 def numbers_can_be_read(tensor: Tensor) -> bool:

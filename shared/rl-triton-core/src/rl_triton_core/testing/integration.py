@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from rl_triton_core.testing.calls import as_tuple
 
@@ -83,12 +84,96 @@ def assert_traces(one: Callable[..., Any], tensors: Sequence[Tensor]) -> None:
     torch.testing.assert_close(traced(*others), one(*others))
 
 
-def assert_exports(one: Callable[..., Any], tensors: Sequence[Tensor]) -> None:
-    """Fail unless torch.export takes a module that makes the call."""
+FLAGS = ("terminateds", "truncateds", "dones", "resets")
+ROW_VALUES = ("last_value", "seed_values", "initial")
+WIDE = ("action_probs_target", "next_action_probs_target", "next_q_values_all")
+
+
+def drawn_by_name(names: Sequence[str], steps: int, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
+    """Arguments for 2 rows of so many steps and 3 actions: flags, actions, and numbers in [0.1, 0.9]."""
+    generator = torch.Generator().manual_seed(7)
+    given: dict[str, Tensor] = {}
+    for name in names:
+        shape = (2,) if name in ROW_VALUES else (2, steps, 3) if name in WIDE else (2, steps)
+        drawn = torch.rand(shape, generator=generator, dtype=dtype)
+        if name in FLAGS:
+            given[name] = drawn < 0.2
+        else:
+            given[name] = (drawn * 3).long() if name == "actions" else drawn * 0.8 + 0.1
+    return given
+
+
+def assert_is_one_operator(function: Callable[..., Any], given: dict[str, Tensor]) -> None:
+    """Fail unless modes see one operator, which passes PyTorch's checks of operators and stays whole in an export."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    one, tensors = _by_position(function, given), tuple(given.values())
+    expected = one(*tensors)
+    with _Recorder() as recorder, FlopCounterMode(display=False):
+        torch.testing.assert_close(one(*tensors), expected)
+    ((operator, arguments),) = recorder.calls
+    for recording in (False, True):
+        checked = [x.detach().requires_grad_(recording) if _is_floating(x) else x for x in arguments]
+        torch.library.opcheck(operator, tuple(checked))
 
     class Module(torch.nn.Module):
         def forward(self, *tensors: Tensor) -> Any:
             return one(*tensors)
 
-    exported = torch.export.export(Module(), tuple(tensors))
-    torch.testing.assert_close(exported.module()(*tensors), one(*tensors))
+    exported = torch.export.export(Module(), tensors)
+    torch.testing.assert_close(exported.module()(*tensors), expected)
+    assert operator in [node.target for node in exported.graph.nodes]
+
+
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """What is called of ours, with which arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[tuple[Any, tuple[Any, ...]]] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), others: Any = None) -> Any:
+        if function.namespace == "rl_triton":
+            self.calls.append((function, arguments))
+        return function(*arguments, **(others or {}))
+
+
+def assert_compiles_once(function: Callable[..., Any], given_of: Callable[[int], dict[str, Tensor]]) -> None:
+    """Fail unless one graph without breaks serves 20 lengths, with the outputs and the gradients of the plain call.
+
+    `given_of(steps)` are the arguments for such a length, every floating one of which is differentiated.
+    """
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    def step(*tensors: Tensor) -> Any:
+        # Something on either side of the call, as in a training step.
+        outputs = as_tuple(one(*[x.sin().square() if _is_floating(x) else x for x in tensors]))
+        return tuple([output * 2.0 for output in outputs])
+
+    one = _by_position(function, given_of(5))
+    torch.compiler.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(step, backend=counter, fullgraph=True, dynamic=True)
+    counts = []
+    for steps in range(5, 25):
+        leaves = [x.requires_grad_() if _is_floating(x) else x for x in given_of(steps).values()]
+        outputs, expected = compiled(*leaves), step(*leaves)
+        torch.testing.assert_close(outputs, expected)
+        assert [output.requires_grad for output in outputs] == [output.requires_grad for output in expected]
+        if expected[0].requires_grad:
+            of = [x for x in leaves if x.requires_grad]
+            gradients, expected_gradients = (
+                torch.autograd.grad([y.square().sum() for y in ys], of) for ys in (outputs, expected)
+            )
+            torch.testing.assert_close(gradients, expected_gradients)
+        counts.append(counter.frame_count)
+    assert counts[0] == counts[-1], f"recompiled: {counts}"
+
+
+def _by_position(function: Callable[..., Any], given: dict[str, Tensor]) -> Callable[..., Any]:
+    names = tuple(given)
+    return lambda *tensors: function(**dict(zip(names, tensors, strict=True)))
+
+
+def _is_floating(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.is_floating_point()

@@ -1,0 +1,104 @@
+"""What must hold of a call on a GPU, whatever it computes: captured, compiled, differentiated, waiting for nothing.
+
+`function` takes `given` by name; tensors may be anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_triton_core.compile_ahead import warmup
+from rl_triton_core.testing.calls import as_tuple
+
+Given = dict[str, Tensor]
+
+
+def assert_captures(function: Callable[..., Any], given: Given) -> None:
+    """Fail unless a call that was warmed up is captured without another one, and replayed with new data."""
+    first, second = _on_gpu(given), _on_gpu({name: x.flip(0) for name, x in given.items()})
+    static = {name: x.clone() for name, x in first.items()}
+    like_static: dict[str, Any] = {name: x.to("meta") for name, x in static.items()}
+    warmup(function, **like_static)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outputs = as_tuple(function(**static))
+    for numbers in (first, second):
+        for name, x in numbers.items():
+            static[name].copy_(x)
+        graph.replay()
+        for output, expected in zip(outputs, as_tuple(function(**numbers)), strict=True):
+            torch.testing.assert_close(output, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def assert_waits_for_nothing(function: Callable[..., Any], given: Given) -> None:
+    """Fail if a call, the first or a later one, or its backward pass waits for the GPU."""
+    plain, leaves = _on_gpu(given), _leaves(given)
+    with _no_waiting():
+        for _ in range(2):
+            function(**plain)
+            differentiated = [y for y in as_tuple(function(**leaves)) if y.requires_grad]
+            if differentiated:
+                torch.autograd.backward(differentiated, [torch.ones_like(y) for y in differentiated])
+
+
+def assert_gradients_like_the_cpu(function: Callable[..., Any], given: Given) -> None:
+    """Fail unless outputs and gradients are those of the CPU in float64, and float32 ones are close to them."""
+    for dtype in (torch.float64, torch.float32):
+        results = []
+        for device in ("cpu", "cuda"):
+            leaves = _leaves(given, device, torch.float64 if device == "cpu" else dtype)
+            outputs = as_tuple(function(**leaves))
+            wanted = [x for x in leaves.values() if x.requires_grad]
+            recorded = [y.square().sum() for y in outputs if y.requires_grad]
+            results.append((outputs, torch.autograd.grad(recorded, wanted) if recorded else ()))
+        torch.testing.assert_close(results[1], results[0], check_device=False, check_dtype=False, rtol=1e-4, atol=1e-5)
+
+
+def assert_compiles_on_gpu(function: Callable[..., Any], given: Given) -> None:
+    """Fail unless a compiled training step has the outputs and gradients of the plain one."""
+
+    def step(**tensors: Tensor) -> tuple[Tensor, ...]:
+        scaled = {name: x * 0.5 if x.is_floating_point() else x for name, x in tensors.items()}
+        return tuple([output * 2.0 for output in as_tuple(function(**scaled))])
+
+    torch.compiler.reset()
+    results = []
+    for run in (step, torch.compile(step, fullgraph=True)):
+        leaves = _leaves(given, dtype=torch.float32)
+        outputs = run(**leaves)
+        recorded = [y.square().sum() for y in outputs if y.requires_grad]
+        wanted = [x for x in leaves.values() if x.requires_grad]
+        results.append((outputs, torch.autograd.grad(recorded, wanted) if recorded else ()))
+    torch.testing.assert_close(results[1], results[0])
+
+
+CHECKS = (assert_captures, assert_waits_for_nothing, assert_gradients_like_the_cpu, assert_compiles_on_gpu)
+
+
+@contextmanager
+def _no_waiting() -> Iterator[None]:
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def _on_gpu(given: Given) -> Given:
+    return {name: x.cuda() for name, x in given.items()}
+
+
+def _leaves(given: Given, device: str = "cuda", dtype: torch.dtype | None = None) -> Given:
+    """The same on a device, of which every floating tensor is differentiated."""
+    leaves = {}
+    for name, x in given.items():
+        leaves[name] = x.to(device)
+        if x.is_floating_point():
+            leaves[name] = x.to(device, dtype or x.dtype, copy=True).requires_grad_()
+    return leaves
