@@ -41,6 +41,7 @@ _GAE = registered(
         load_tile=_load_tile,
         coefficients=_torch.coefficients,
         emit=_torch.emit,
+        ahead=("values",),
         uniform_decay=_uniform_decay,
     )
 )

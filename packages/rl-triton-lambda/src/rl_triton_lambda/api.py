@@ -46,6 +46,7 @@ _LAMBDA_RETURNS = registered(
         load_tile=_load_tile,
         coefficients=_torch.coefficients,
         emit=_torch.emit,
+        ahead=(),
         uniform_decay=_uniform_decay,
         derived_numbers=_derived_numbers,
     )

@@ -38,6 +38,7 @@ _DISCOUNTED_RETURNS = registered(
         load_tile=_load_tile,
         coefficients=_torch.coefficients,
         emit=_torch.emit,
+        ahead=(),
         uniform_decay=_uniform_decay,
     )
 )

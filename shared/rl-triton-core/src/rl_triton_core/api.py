@@ -25,6 +25,7 @@ def _scan(reverse: bool) -> Algorithm:
         load_tile=_load_tile,
         coefficients=_torch.reverse_coefficients if reverse else _torch.forward_coefficients,
         emit=_torch.emit,
+        ahead=(),
     )
     return registered(algorithm)
 

@@ -87,7 +87,9 @@ class Algorithm:
     is one. `derived_numbers(numbers)` are further numbers for the tile, after those of the fields: worked out in
     float64 and rounded once, where the tile could only combine rounded ones. The number of a field that came as a
     tensor is 0, and what follows from it not to be read. `derived` is how many values the tile derives from wide
-    fields. Outputs that are targets are not `differentiable`: no gradient is recorded. `operator` is what PyTorch knows
+    fields. Outputs that are targets are not `differentiable`: no gradient is recorded. `ahead` names the real
+    fields of which u takes the neighbour's values, in proportion, where no cut stands; None means that a step needs
+    more of its neighbour than that and its state, so that a sequence cannot be split. `operator` is what PyTorch knows
     the algorithm by, once it is registered. `shortcut` is the dispatcher's: the way straight to the last call.
     """
 
@@ -105,6 +107,7 @@ class Algorithm:
     derived_numbers: Callable[[Numbers], Numbers] | None = None
     derived: int = 0
     differentiable: bool = True
+    ahead: tuple[str, ...] | None = None
     operator: Any = None
     shortcut: dict[str, Any] = field(default_factory=dict, repr=False)
 

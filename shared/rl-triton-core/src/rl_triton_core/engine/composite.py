@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,6 +17,45 @@ from rl_triton_core.engine.precision import accumulation_dtype, result_dtype
 Scan: TypeAlias = Callable[..., Tensor]
 
 
+class Problem(NamedTuple):
+    """A checked call in the precision that it is computed in, with flags as bools; None for what it lacks.
+
+    Attributes:
+        fields: a tensor with a value per step for every field.
+        row_values: one with a value per row for every row field.
+        numbers: those of the fields that may be one, 0 where it came as a tensor.
+        dtype: of the outputs.
+    """
+
+    fields: OptionalTensors
+    row_values: OptionalTensors
+    numbers: Numbers
+    dtype: torch.dtype
+
+
+def problem_of(
+    algorithm: Algorithm, fields: Sequence[Tensor | float | None], row_fields: Sequence[Tensor | None]
+) -> Problem:
+    """Convert the arguments of a checked call."""
+    described = list(zip((*algorithm.fields, *algorithm.row_fields), (*fields, *row_fields), strict=True))
+    result = result_dtype(value for field, value in described if isinstance(value, Tensor) and field.is_real)
+    number = accumulation_dtype(result)
+    converted: list[Tensor | None] = []
+    for field, value in described:
+        if not isinstance(value, Tensor):
+            converted.append(None)
+        elif field.flag:
+            converted.append(value if value.dtype == torch.bool else value != 0)
+        else:
+            converted.append(value.to(torch.int64 if field.index else number))
+    numbers: Numbers = tuple(
+        value if isinstance(value, float) else 0.0
+        for field, value in zip(algorithm.fields, fields, strict=True)
+        if field.numbers
+    )
+    return Problem(tuple(converted[: len(fields)]), tuple(converted[len(fields) :]), numbers, result)
+
+
 def compute(
     algorithm: Algorithm,
     fields: Sequence[Tensor | float | None],
@@ -27,32 +66,21 @@ def compute(
     """The outputs of a checked call, differentiable in every real input if the scan is."""
     first = fields[0]
     assert isinstance(first, Tensor)
-    described = list(zip((*algorithm.fields, *algorithm.row_fields), (*fields, *row_fields), strict=True))
-    result = result_dtype(value for field, value in described if isinstance(value, Tensor) and field.is_real)
+    problem = problem_of(algorithm, fields, row_fields)
     if first.numel() == 0:
-        return tuple(empty_output(first, result) for _ in range(algorithm.outputs))
-    number = accumulation_dtype(result)
-    converted: list[Tensor | None] = []
-    for field, value in described:
-        if not isinstance(value, Tensor):
-            converted.append(None)
-        elif field.flag:
-            converted.append(value if value.dtype == torch.bool else value != 0)
-        else:
-            converted.append(value.to(torch.int64 if field.index else number))
+        return tuple(empty_output(first, problem.dtype) for _ in range(algorithm.outputs))
     if is_transformed():
-        converted[0] = _with_all_batch_axes(converted)
-    tensors: OptionalTensors = tuple(converted[: len(fields)])
-    row_values: OptionalTensors = tuple(converted[len(fields) :])
-    numbers: Numbers = tuple(
-        value if isinstance(value, float) else 0.0
-        for field, value in zip(algorithm.fields, fields, strict=True)
-        if field.numbers
-    )
-    u, decay, cut = algorithm.coefficients(tensors, row_values, numbers, dim)
+        leader = _with_all_batch_axes((*problem.fields, *problem.row_values))
+        problem = problem._replace(fields=(leader, *problem.fields[1:]))
+    u, decay, cut = algorithm.coefficients(*problem[:3], dim)
     states = scan(u, decay, cut, dim=dim, reverse=algorithm.reverse)
-    outputs = algorithm.emit(tensors, row_values, numbers, states, dim)
-    return tuple(_laid_out_like(output.to(result), first) for output in outputs)
+    return emitted(algorithm, problem, states, dim, first)
+
+
+def emitted(algorithm: Algorithm, problem: Problem, states: Tensor, dim: int, first: Tensor) -> tuple[Tensor, ...]:
+    """The outputs that scanned states make, laid out like the call's first argument."""
+    outputs = algorithm.emit(*problem[:3], states, dim)
+    return tuple(_laid_out_like(output.to(problem.dtype), first) for output in outputs)
 
 
 def _with_all_batch_axes(tensors: Sequence[Tensor | None]) -> Tensor:

@@ -26,6 +26,7 @@ from rl_triton_core.engine.modes import is_watched
 from rl_triton_core.engine.operators import call_operator, define, execute, needs_derivative
 from rl_triton_core.engine.prepared import PLAIN
 from rl_triton_core.engine.scan_operator import scan
+from rl_triton_core.engine.sharding import is_sharded, run_on_shards
 
 
 def run(algorithm: Algorithm, fields: Sequence[Any], row_fields: Sequence[Any], time_dim: int) -> tuple[Tensor, ...]:
@@ -37,7 +38,7 @@ def run(algorithm: Algorithm, fields: Sequence[Any], row_fields: Sequence[Any], 
         RuntimeError: tensors on different devices.
     """
     if torch.compiler.is_compiling():
-        return call_operator(algorithm, *check_arguments(algorithm, fields, row_fields, time_dim))
+        return _watched(algorithm, *check_arguments(algorithm, fields, row_fields, time_dim))
     arguments = (*fields, *row_fields)
     shortcut = algorithm.shortcut.get("last")
     if shortcut is not None:
@@ -58,7 +59,7 @@ def run(algorithm: Algorithm, fields: Sequence[Any], row_fields: Sequence[Any], 
         # A number came as an int or a NumPy scalar, or a tensor as a negated view; in plain form it may be known.
         return run(algorithm, checked, checked_rows, time_dim)
     if watched or any(isinstance(value, Tensor) and type(value) not in PLAIN for value in plain):
-        return call_operator(algorithm, checked, checked_rows, dim)
+        return _watched(algorithm, checked, checked_rows, dim)
     if algorithm.differentiable and needs_derivative(plain):
         return with_derivatives(algorithm, checked, checked_rows, dim)
     if key is None:
@@ -68,6 +69,15 @@ def run(algorithm: Algorithm, fields: Sequence[Any], row_fields: Sequence[Any], 
     assert outputs is not None, "numbers were checked above"
     _remember(algorithm, call, arguments, time_dim)
     return outputs
+
+
+def _watched(
+    algorithm: Algorithm, fields: Sequence[Tensor | float | None], row_fields: Sequence[Tensor | None], dim: int
+) -> tuple[Tensor, ...]:
+    """A checked call that a mode, a tracer or a tensor's own class wants to see."""
+    if any(is_sharded(value) for value in (*fields, *row_fields)):
+        return run_on_shards(algorithm, fields, row_fields, dim, run)
+    return call_operator(algorithm, fields, row_fields, dim)
 
 
 def with_derivatives(

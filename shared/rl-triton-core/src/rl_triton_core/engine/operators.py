@@ -53,15 +53,15 @@ def define(algorithm: Algorithm, recorded: Recorded | None) -> Algorithm:
 
     def implementation(*arguments: Any) -> Any:
         algorithm = _algorithms[name]
-        return _as_returned(execute(algorithm, *_unpacked(algorithm, arguments)))
+        return as_returned(execute(algorithm, *_unpacked(algorithm, arguments)))
 
     def fake(*arguments: Any) -> Any:
-        return _as_returned(_unwritten(algorithm, *_unpacked(algorithm, arguments)))
+        return as_returned(_unwritten(algorithm, *_unpacked(algorithm, arguments)))
 
     def autograd(keys: Any, *arguments: Any) -> Any:
         if recorded is not None and needs_derivative(arguments):
             algorithm = _algorithms[name]
-            return _as_returned(recorded(algorithm, *_unpacked(algorithm, arguments)))
+            return as_returned(recorded(algorithm, *_unpacked(algorithm, arguments)))
         with torch._C._AutoDispatchBelowAutograd():
             return operator.redispatch(keys & torch._C._after_autograd_keyset, *arguments)
 
@@ -92,6 +92,14 @@ def call_operator(
             numbers.append(value if number else 0.0)  # type: ignore[arg-type]
     outputs = algorithm.operator(*tensors, *row_fields, *numbers, dim)
     return outputs if algorithm.outputs > 1 else (outputs,)
+
+
+def call_of(function: Any, arguments: Sequence[Any]) -> tuple[Algorithm, Call] | None:
+    """The algorithm and the checked call, if a function is the operator of an algorithm."""
+    for algorithm in _algorithms.values():
+        if function is algorithm.operator:
+            return algorithm, _unpacked(algorithm, arguments)
+    return None
 
 
 def execute(
@@ -151,7 +159,8 @@ def _unwritten(
     return tuple(empty_output(first, dtype) for _ in range(algorithm.outputs))
 
 
-def _as_returned(outputs: Outputs) -> Tensor | Outputs:
+def as_returned(outputs: Outputs) -> Tensor | Outputs:
+    """Outputs as an operator returns them."""
     return outputs[0] if len(outputs) == 1 else outputs
 
 

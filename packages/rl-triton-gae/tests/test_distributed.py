@@ -1,0 +1,23 @@
+"""compute_gae on tensors that are spread over ranks."""
+
+from __future__ import annotations
+
+import pytest
+from rl_triton_core.testing.ranks import assert_equal_over_ranks, assert_runs_on_shards
+from rl_triton_gae import compute_gae
+
+CALLS = (
+    ("rewards", "values", "terminateds", "last_value"),
+    ("rewards", "values", "terminateds", "truncateds", "next_values"),
+    ("rewards", "values", "terminateds", "truncateds", "last_value", "lambda_"),
+    ("rewards", "values", "terminateds", "truncateds", "bootstrap_values", "gamma"),
+)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_split_along_time(ranks: int) -> None:
+    assert_equal_over_ranks(compute_gae, CALLS, ranks)
+
+
+def test_on_shards() -> None:
+    assert_runs_on_shards(compute_gae, CALLS, over_time=True)

@@ -1,0 +1,21 @@
+"""compute_lambda_returns on tensors that are spread over ranks."""
+
+from __future__ import annotations
+
+import pytest
+from rl_triton_core.testing.ranks import assert_equal_over_ranks, assert_runs_on_shards
+from rl_triton_lambda import compute_lambda_returns
+
+CALLS = (
+    ("rewards", "next_values", "terminateds"),
+    ("rewards", "next_values", "terminateds", "truncateds", "bootstrap_values", "gamma", "lambda_"),
+)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_split_along_time(ranks: int) -> None:
+    assert_equal_over_ranks(compute_lambda_returns, CALLS, ranks)
+
+
+def test_on_shards() -> None:
+    assert_runs_on_shards(compute_lambda_returns, CALLS, over_time=True)

@@ -1,0 +1,17 @@
+"""compute_retrace on tensors that are spread over ranks."""
+
+from __future__ import annotations
+
+from rl_triton_core.testing.ranks import assert_runs_on_shards
+from rl_triton_retrace import compute_retrace
+
+CALLS = (
+    (
+        *("action_probs_target", "action_probs_behavior", "q_values", "next_q_values_all", "actions"),
+        *("rewards", "terminateds", "truncateds", "gamma"),
+    ),
+)
+
+
+def test_on_shards() -> None:
+    assert_runs_on_shards(compute_retrace, CALLS, over_time=False)

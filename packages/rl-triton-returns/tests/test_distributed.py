@@ -1,0 +1,22 @@
+"""compute_discounted_returns on tensors that are spread over ranks."""
+
+from __future__ import annotations
+
+import pytest
+from rl_triton_core.testing.ranks import assert_equal_over_ranks, assert_runs_on_shards
+from rl_triton_returns import compute_discounted_returns
+
+CALLS = (
+    ("rewards", "terminateds", "last_value"),
+    ("rewards", "terminateds", "truncateds"),
+    ("rewards", "terminateds", "truncateds", "bootstrap_values", "gamma"),
+)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_split_along_time(ranks: int) -> None:
+    assert_equal_over_ranks(compute_discounted_returns, CALLS, ranks)
+
+
+def test_on_shards() -> None:
+    assert_runs_on_shards(compute_discounted_returns, CALLS, over_time=True)
