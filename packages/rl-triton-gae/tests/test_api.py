@@ -24,7 +24,7 @@ def call(**changes: Any) -> Tensor:
 def test_signature() -> None:
     parameters = inspect.signature(compute_gae).parameters
     names = ["rewards", "values", "terminateds", "truncateds", "gamma", "lambda_", "bootstrap_values", "last_value"]
-    assert list(parameters) == [*names, "next_values", "time_dim"]
+    assert list(parameters) == [*names, "next_values", "time_dim", "out"]
     defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
     assert defaults == {
         "truncateds": None,
@@ -34,8 +34,9 @@ def test_signature() -> None:
         "last_value": None,
         "next_values": None,
         "time_dim": 1,
+        "out": None,
     }
-    assert [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY] == ["next_values", "time_dim"]
+    assert [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY] == ["next_values", "time_dim", "out"]
 
 
 BAD_CALLS: list[tuple[dict[str, Any], type[Exception], str]] = [

@@ -28,7 +28,7 @@ def call(**changes: Any) -> Tensor:
 def test_signature() -> None:
     parameters = inspect.signature(compute_lambda_returns).parameters
     names = ["rewards", "next_values", "terminateds", "truncateds", "gamma", "lambda_", "bootstrap_values"]
-    assert list(parameters) == [*names, "time_dim"]
+    assert list(parameters) == [*names, "time_dim", "out"]
     defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
     assert defaults == {
         "truncateds": None,
@@ -36,8 +36,9 @@ def test_signature() -> None:
         "lambda_": 0.95,
         "bootstrap_values": None,
         "time_dim": 1,
+        "out": None,
     }
-    assert [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY] == ["time_dim"]
+    assert [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY] == ["time_dim", "out"]
 
 
 BAD_CALLS: list[tuple[dict[str, Any], type[Exception], str]] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from rl_triton_core.testing.integration import (
     assert_maps,
     assert_records_where_asked,
     assert_traces,
+    assert_writes_into_buffers,
     drawn_by_name,
 )
 from rl_triton_prefix import compute_episodic_prefix_sum
@@ -38,8 +40,8 @@ def sums_of(request: pytest.FixtureRequest) -> Callable[..., Tensor]:
     """The function under one of its flag conventions."""
     boundary = request.param
 
-    def sums_of(inputs: Tensor, dones: Tensor, seed_values: Tensor | None = None, time_dim: int = 1) -> Tensor:
-        return compute_episodic_prefix_sum(inputs, dones, seed_values, boundary, time_dim=time_dim)
+    def sums_of(inputs: Tensor, dones: Tensor, seed_values: Tensor | None = None, **options: Any) -> Tensor:
+        return compute_episodic_prefix_sum(inputs, dones, seed_values, boundary, **options)
 
     return sums_of
 
@@ -110,6 +112,11 @@ def test_is_one_operator(sums_of: Callable[..., Tensor], names: tuple[str, ...])
 @pytest.mark.parametrize("names", CALLS, ids="-".join)
 def test_compiles_once(sums_of: Callable[..., Tensor], names: tuple[str, ...]) -> None:
     assert_compiles_once(sums_of, lambda steps: drawn_by_name(names, steps))
+
+
+@pytest.mark.parametrize("names", CALLS, ids="-".join)
+def test_writes_into_buffers(sums_of: Callable[..., Tensor], names: tuple[str, ...]) -> None:
+    assert_writes_into_buffers(sums_of, drawn_by_name(names, 9))
 
 
 @pytest.mark.gpu

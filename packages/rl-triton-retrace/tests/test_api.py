@@ -40,7 +40,7 @@ def test_signature() -> None:
     parameters = inspect.signature(compute_retrace).parameters
     names = ["action_probs_target", "action_probs_behavior", "q_values", "next_q_values_all", "actions", "rewards"]
     names += ["terminateds", "truncateds", "gamma", "lambda_", "c_bar", "rho_bar"]
-    keywords = ["next_action_probs_target", "values", "time_dim"]
+    keywords = ["next_action_probs_target", "values", "time_dim", "out"]
     assert list(parameters) == names + keywords
     defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
     assert defaults == {
@@ -50,6 +50,7 @@ def test_signature() -> None:
         "next_action_probs_target": None,
         "values": None,
         "time_dim": 1,
+        "out": None,
     }
     assert [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY] == keywords
 

@@ -13,6 +13,7 @@ from rl_triton_core.testing.integration import (
     assert_is_one_operator,
     assert_maps,
     assert_traces,
+    assert_writes_into_buffers,
     drawn_by_name,
 )
 from rl_triton_retrace import compute_retrace
@@ -137,6 +138,11 @@ def test_is_one_operator(names: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("names", CALLS, ids="-".join)
 def test_compiles_once(names: tuple[str, ...]) -> None:
     assert_compiles_once(compute, lambda steps: drawn_by_name(names, steps))
+
+
+@pytest.mark.parametrize("names", CALLS, ids="-".join)
+def test_writes_into_buffers(names: tuple[str, ...]) -> None:
+    assert_writes_into_buffers(compute, drawn_by_name(names, 9))
 
 
 @pytest.mark.gpu

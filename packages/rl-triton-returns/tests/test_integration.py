@@ -17,6 +17,7 @@ from rl_triton_core.testing.integration import (
     assert_maps,
     assert_records_where_asked,
     assert_traces,
+    assert_writes_into_buffers,
     drawn_by_name,
 )
 from rl_triton_returns import compute_discounted_returns
@@ -129,6 +130,12 @@ def test_is_one_operator(names: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("names", CALLS, ids="-".join)
 def test_compiles_once(names: tuple[str, ...]) -> None:
     assert_compiles_once(compute_discounted_returns, lambda steps: drawn_by_name(names, steps))
+
+
+@pytest.mark.filterwarnings("ignore:truncateds without")
+@pytest.mark.parametrize("names", CALLS, ids="-".join)
+def test_writes_into_buffers(names: tuple[str, ...]) -> None:
+    assert_writes_into_buffers(compute_discounted_returns, drawn_by_name(names, 9))
 
 
 @pytest.mark.gpu

@@ -24,10 +24,10 @@ def call(**changes: Any) -> Tensor:
 
 def test_signature() -> None:
     parameters = inspect.signature(compute_eligibility_traces).parameters
-    assert list(parameters) == ["gradients", "dones", "gamma", "lambda_", "seed_values", "time_dim"]
+    assert list(parameters) == ["gradients", "dones", "gamma", "lambda_", "seed_values", "time_dim", "out"]
     defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
-    assert defaults == {"seed_values": None, "time_dim": 1}
-    assert [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY] == ["time_dim"]
+    assert defaults == {"seed_values": None, "time_dim": 1, "out": None}
+    assert [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY] == ["time_dim", "out"]
 
 
 BAD_CALLS: list[tuple[dict[str, Any], type[Exception], str]] = [

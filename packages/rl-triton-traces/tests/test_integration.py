@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from rl_triton_core.testing.integration import (
     assert_maps,
     assert_records_where_asked,
     assert_traces,
+    assert_writes_into_buffers,
     drawn_by_name,
 )
 from rl_triton_traces import compute_eligibility_traces
@@ -32,8 +34,8 @@ def drawn(dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
     return {"gradients": gradients, "dones": dones, "seed_values": torch.randn(2, generator=generator, dtype=dtype)}
 
 
-def traces_of(gradients: Tensor, dones: Tensor, seed_values: Tensor | None = None, time_dim: int = 1) -> Tensor:
-    return compute_eligibility_traces(gradients, dones, GAMMA, LAMBDA, seed_values, time_dim=time_dim)
+def traces_of(gradients: Tensor, dones: Tensor, seed_values: Tensor | None = None, **options: Any) -> Tensor:
+    return compute_eligibility_traces(gradients, dones, GAMMA, LAMBDA, seed_values, **options)
 
 
 @pytest.mark.parametrize("names", [("gradients",), ("seed_values",), ("gradients", "seed_values")], ids="-".join)
@@ -102,6 +104,11 @@ def test_is_one_operator(names: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("names", CALLS, ids="-".join)
 def test_compiles_once(names: tuple[str, ...]) -> None:
     assert_compiles_once(traces_of, lambda steps: drawn_by_name(names, steps))
+
+
+@pytest.mark.parametrize("names", CALLS, ids="-".join)
+def test_writes_into_buffers(names: tuple[str, ...]) -> None:
+    assert_writes_into_buffers(traces_of, drawn_by_name(names, 9))
 
 
 @pytest.mark.gpu

@@ -17,6 +17,7 @@ from rl_triton_core.testing.integration import (
     assert_maps,
     assert_records_where_asked,
     assert_traces,
+    assert_writes_into_buffers,
     drawn_by_name,
 )
 from torch import Tensor
@@ -68,6 +69,12 @@ def test_tracing_looks_at_no_number(reverse: bool) -> None:
         ),
         list(given.values()),
     )
+
+
+@DIRECTIONS
+@pytest.mark.parametrize("names", CALLS, ids="-".join)
+def test_writes_into_buffers(names: tuple[str, ...], reverse: bool) -> None:
+    assert_writes_into_buffers(functools.partial(segmented_scan, reverse=reverse), drawn_by_name(names, 9))
 
 
 @pytest.mark.gpu

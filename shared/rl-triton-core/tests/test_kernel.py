@@ -17,6 +17,7 @@ from rl_triton_core import api, reference, segmented_scan
 from rl_triton_core.engine import dispatch, launcher, prepared
 from rl_triton_core.engine.algorithm import FRACTION, Field, Tile
 from rl_triton_core.engine.environment import INTERPRETER
+from rl_triton_core.testing.integration import assert_writes_into_buffers, drawn_by_name
 from rl_triton_core.testing.plans import DENSE_STRATEGIES, STRATEGIES, forced_plan
 from rl_triton_core.testing.tolerance import assert_within_rule
 from torch import Tensor
@@ -779,3 +780,9 @@ def test_a_row_of_more_than_two_to_the_31_steps(more: int, reverse: bool) -> Non
     assert torch.equal(from_the_open_end, torch.tensor(states, dtype=torch.bfloat16, device="cuda"))
     for part in (y[0, :-16] if reverse else y[0, 16:]).split(2**28):
         assert (part == 2).all()
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
+def test_writes_into_buffers(device: str, reverse: bool) -> None:
+    given = on(device, drawn_by_name(("inputs", "decays", "resets", "initial"), 13, torch.float32))
+    assert_writes_into_buffers(functools.partial(segmented_scan, reverse=reverse), given)

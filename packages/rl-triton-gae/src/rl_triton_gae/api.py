@@ -59,6 +59,7 @@ def compute_gae(
     *,
     next_values: Tensor | None = None,
     time_dim: int = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Compute advantages by Generalised Advantage Estimation.
 
@@ -85,6 +86,8 @@ def compute_gae(
             must be V of its final observation, not of the observation after the reset.
         next_values: V(s_{t+1}) for every step, same shape as rewards.
         time_dim: the time axis; negative counts from the end. `(T, N)` buffers pass 0.
+        out: a buffer for the result, of its shape, dtype and device. It shares no memory with an argument, and no
+            gradient can be recorded through it.
 
     Returns:
         The advantages, shaped and laid out in memory like rewards, in the promoted dtype of all real inputs.
@@ -94,7 +97,7 @@ def compute_gae(
             dtype.
         ValueError: shapes that differ, a number outside [0, 1], more than one of bootstrap_values, last_value and
             next_values, or a time axis that is not there.
-        RuntimeError: tensors on different devices.
+        RuntimeError: tensors on different devices, or `out` where a gradient would have to be recorded.
 
     Warns:
         UserWarning: truncateds without bootstrap_values or next_values: truncated steps then continue with 0.
@@ -116,7 +119,7 @@ def compute_gae(
     """
     check_continuation(bootstrap_values, last_value, next_values)
     fields = (rewards, values, terminateds, truncateds, bootstrap_values, next_values, gamma, lambda_)
-    advantages = run(_GAE, fields, (last_value,), time_dim)[0]
+    advantages = run(_GAE, fields, (last_value,), time_dim, out)[0]
     if truncateds is not None:
         warn_of_truncations(truncateds, bootstrap_values, next_values)
     if CORRECTNESS_WARNINGS:

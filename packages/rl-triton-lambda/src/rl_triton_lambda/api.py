@@ -63,6 +63,7 @@ def compute_lambda_returns(
     bootstrap_values: Tensor | None = None,
     *,
     time_dim: int = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Compute lambda-returns, the targets of TD(lambda).
 
@@ -87,6 +88,8 @@ def compute_lambda_returns(
         bootstrap_values: V of the final observation at truncated steps, V(s_T) in the last column, same shape as
             rewards; there they take the place of next_values. Other entries are ignored.
         time_dim: the time axis; negative counts from the end. `(T, N)` buffers pass 0.
+        out: a buffer for the result, of its shape, dtype and device. It shares no memory with an argument, and no
+            gradient can be recorded through it.
 
     Returns:
         The returns, shaped and laid out in memory like rewards, in the promoted dtype of all real inputs.
@@ -95,7 +98,7 @@ def compute_lambda_returns(
         TypeError: an argument that is no dense tensor (for gamma and lambda_: no number), or of a complex or float8
             dtype.
         ValueError: shapes that differ, a number outside [0, 1], or a time axis that is not there.
-        RuntimeError: tensors on different devices.
+        RuntimeError: tensors on different devices, or `out` where a gradient would have to be recorded.
 
     Numerics: accumulates in float32, or float64 if any input is. The error is at most twice that of a float32 loop.
     Results are bitwise the same from run to run on one device. Differentiable in every real input.
@@ -112,7 +115,7 @@ def compute_lambda_returns(
         tensor([[2.9688, 3.8750, 5.5000]])
     """
     fields = (rewards, next_values, terminateds, truncateds, bootstrap_values, gamma, lambda_)
-    returns = run(_LAMBDA_RETURNS, fields, (), time_dim)[0]
+    returns = run(_LAMBDA_RETURNS, fields, (), time_dim, out)[0]
     if CORRECTNESS_WARNINGS:
         warn_of_values(
             rewards,

@@ -54,6 +54,7 @@ def compute_episodic_prefix_sum(
     boundary: str = "ends_at",
     *,
     time_dim: int = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Sum along time, starting anew in every episode.
 
@@ -75,6 +76,8 @@ def compute_episodic_prefix_sum(
             that the next step starts anew; no flag hides the seed from the first step. "starts_at": at the first step
             of an episode, which starts anew itself; `dones[0]` hides the seed.
         time_dim: the time axis; negative counts from the end. `(T, N)` buffers pass 0.
+        out: a buffer for the result, of its shape, dtype and device. It shares no memory with an argument, and no
+            gradient can be recorded through it.
 
     Returns:
         The sums, shaped and laid out in memory like inputs, in the promoted dtype of inputs and seed_values.
@@ -82,7 +85,7 @@ def compute_episodic_prefix_sum(
     Raises:
         TypeError: an argument that is no dense tensor (boundary: no str), or of a complex or float8 dtype.
         ValueError: shapes that differ, another boundary, or a time axis that is not there.
-        RuntimeError: tensors on different devices.
+        RuntimeError: tensors on different devices, or `out` where a gradient would have to be recorded.
 
     Numerics: accumulates in float32, or float64 if any input is. The error is at most twice that of a float32 loop;
     integers are summed exactly up to 2**24. Results are bitwise the same from run to run on one device. Differentiable
@@ -101,7 +104,7 @@ def compute_episodic_prefix_sum(
         tensor([[11.,  2.,  5.,  9.]])
     """
     check_boundary(boundary)
-    prefix_sums = run(_PREFIX_SUMS[boundary], (inputs, dones), (seed_values,), time_dim)[0]
+    prefix_sums = run(_PREFIX_SUMS[boundary], (inputs, dones), (seed_values,), time_dim, out)[0]
     if CORRECTNESS_WARNINGS:
         warn_of_nan({"inputs": inputs, "seed_values": seed_values})
     return prefix_sums

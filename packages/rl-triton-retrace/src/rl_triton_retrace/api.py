@@ -68,6 +68,7 @@ def compute_retrace(
     next_action_probs_target: Tensor | None = None,
     values: Tensor | None = None,
     time_dim: int = 1,
+    out: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute off-policy targets for Q, and advantages, by Retrace(lambda).
 
@@ -111,6 +112,7 @@ def compute_retrace(
         values: E_pi Q(s_t, .), the shape of rewards.
         time_dim: the time axis of rewards; negative counts from its end, without the actions. `(T, N)` and
             `(T, N, A)` buffers pass 0.
+        out: buffers for the two results, of their shape, dtype and device, which share no memory with an argument.
 
     Returns:
         targets and advantages, shaped and laid out in memory like rewards, in the promoted dtype of all real inputs. No
@@ -169,7 +171,7 @@ def compute_retrace(
         math.inf if c_bar is None else c_bar,
         math.inf if rho_bar is None else rho_bar,
     )
-    targets, advantages = run(_RETRACE, fields, (next_action_probs_target if one_step else None,), time_dim)
+    targets, advantages = run(_RETRACE, fields, (next_action_probs_target if one_step else None,), time_dim, out)
     if CORRECTNESS_WARNINGS:
         warn_of_values(
             rewards,

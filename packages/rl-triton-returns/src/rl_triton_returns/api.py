@@ -53,6 +53,7 @@ def compute_discounted_returns(
     *,
     last_value: Tensor | None = None,
     time_dim: int = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Compute discounted returns, the reward-to-go.
 
@@ -76,6 +77,8 @@ def compute_discounted_returns(
         last_value: V(s_T) per row, the shape of rewards without its time axis. Where the last step is truncated this
             must be V of its final observation, not of the observation after the reset.
         time_dim: the time axis; negative counts from the end. `(T, N)` buffers pass 0.
+        out: a buffer for the result, of its shape, dtype and device. It shares no memory with an argument, and no
+            gradient can be recorded through it.
 
     Returns:
         The returns, shaped and laid out in memory like rewards, in the promoted dtype of all real inputs.
@@ -84,7 +87,7 @@ def compute_discounted_returns(
         TypeError: an argument that is no dense tensor (for gamma: no number), or of a complex or float8 dtype.
         ValueError: shapes that differ, a number outside [0, 1], both bootstrap_values and last_value, or a time axis
             that is not there.
-        RuntimeError: tensors on different devices.
+        RuntimeError: tensors on different devices, or `out` where a gradient would have to be recorded.
 
     Warns:
         UserWarning: truncateds without bootstrap_values: truncated steps then continue with 0.
@@ -105,7 +108,7 @@ def compute_discounted_returns(
     if bootstrap_values is not None:
         check_exclusive(bootstrap_values=bootstrap_values, last_value=last_value)
     fields = (rewards, terminateds, truncateds, bootstrap_values, gamma)
-    returns = run(_DISCOUNTED_RETURNS, fields, (last_value,), time_dim)[0]
+    returns = run(_DISCOUNTED_RETURNS, fields, (last_value,), time_dim, out)[0]
     if truncateds is not None:
         warn_of_truncations(truncateds, bootstrap_values, takes_next_values=False)
     if CORRECTNESS_WARNINGS:

@@ -50,6 +50,7 @@ def compute_eligibility_traces(
     seed_values: Tensor | None = None,
     *,
     time_dim: int = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Compute accumulating eligibility traces.
 
@@ -71,6 +72,8 @@ def compute_eligibility_traces(
             the window before continues it, where that window's last step ended no episode. Nothing cuts the first step:
             no flag hides the seed from it.
         time_dim: the time axis; negative counts from the end. `(T, N)` buffers pass 0.
+        out: a buffer for the result, of its shape, dtype and device. It shares no memory with an argument, and no
+            gradient can be recorded through it.
 
     Returns:
         The traces, shaped and laid out in memory like gradients, in the promoted dtype of gradients and seed_values.
@@ -78,7 +81,7 @@ def compute_eligibility_traces(
     Raises:
         TypeError: an argument that is no dense tensor (gamma and lambda_: no number), or of a complex or float8 dtype.
         ValueError: shapes that differ, a number outside [0, 1], or a time axis that is not there.
-        RuntimeError: tensors on different devices.
+        RuntimeError: tensors on different devices, or `out` where a gradient would have to be recorded.
 
     Numerics: accumulates in float32, or float64 if any input is. The error is at most twice that of a float32 loop.
     Results are bitwise the same from run to run on one device. Differentiable in gradients and seed_values.
@@ -93,7 +96,7 @@ def compute_eligibility_traces(
         >>> compute_eligibility_traces(gradients, dones, gamma=1.0, lambda_=0.5, seed_values=torch.tensor([4.0]))
         tensor([[3.0000, 2.5000, 1.0000, 1.5000]])
     """
-    traces = run(_TRACES, (gradients, dones, gamma, lambda_), (seed_values,), time_dim)[0]
+    traces = run(_TRACES, (gradients, dones, gamma, lambda_), (seed_values,), time_dim, out)[0]
     if CORRECTNESS_WARNINGS:
         warn_of_nan({"gradients": gradients, "seed_values": seed_values})
     return traces

@@ -66,6 +66,7 @@ def compute_vtrace(
     lambda_: float | Tensor = 1.0,
     pg_rho_bar: float | None = None,
     time_dim: int = 1,
+    out: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute V-trace value targets and policy-gradient advantages from off-policy data.
 
@@ -106,6 +107,7 @@ def compute_vtrace(
         lambda_: mixing weight in [0, 1], one number or one per step.
         pg_rho_bar: positive clip of the ratio that weighs the advantages; None for rho_bar, `math.inf` for no clip.
         time_dim: the time axis; negative counts from the end. `(T, N)` buffers pass 0.
+        out: buffers for the two results, of their shape, dtype and device, which share no memory with an argument.
 
     Returns:
         The targets for the value function and the advantages for the policy gradient, both shaped and laid out in
@@ -151,7 +153,7 @@ def compute_vtrace(
         *(rewards, values, log_pi_target, log_pi_behavior, terminateds, truncateds, bootstrap_values, next_values),
         *(gamma, lambda_, rho_bar, c_bar, pg_rho_bar),
     )
-    targets, advantages = run(_VTRACE, fields, (last_value,), time_dim)
+    targets, advantages = run(_VTRACE, fields, (last_value,), time_dim, out)
     if truncateds is not None:
         warn_of_truncations(truncateds, bootstrap_values, next_values)
     if CORRECTNESS_WARNINGS:

@@ -42,6 +42,7 @@ def segmented_scan(
     initial: Tensor | None = None,
     reverse: bool = False,
     time_dim: int = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Scan a linear recursion along time, cut at resets.
 
@@ -60,6 +61,8 @@ def segmented_scan(
         initial: the state before the open end, one per row: the shape of `inputs` without its time axis.
         reverse: scan from the last step to the first.
         time_dim: the time axis; negative counts from the end.
+        out: a buffer for the result, of its shape, dtype and device. It shares no memory with an argument, and no
+            gradient can be recorded through it.
 
     Returns:
         y, in the promoted dtype of the real inputs and the memory layout of `inputs`.
@@ -67,7 +70,7 @@ def segmented_scan(
     Raises:
         TypeError: an argument that is no dense tensor, or has a complex or float8 dtype.
         ValueError: shapes that differ, or a time axis that is not there.
-        RuntimeError: tensors on different devices.
+        RuntimeError: tensors on different devices, or `out` where a gradient would have to be recorded.
 
     Numerics: accumulates in float32, or float64 if any input is. Differentiable in inputs, decays and initial; the
     derivative for decays[t] is 0 at a reset.
@@ -81,4 +84,4 @@ def segmented_scan(
         >>> segmented_scan(x, torch.full_like(x, 0.5), resets=torch.tensor([[0, 0, 1, 0]]))
         tensor([[1.0000, 2.5000, 3.0000, 5.5000]])
     """
-    return run(_BACKWARD if reverse else _FORWARD, (inputs, decays, resets), (initial,), time_dim)[0]
+    return run(_BACKWARD if reverse else _FORWARD, (inputs, decays, resets), (initial,), time_dim, out)[0]

@@ -19,6 +19,7 @@ from rl_triton_core.engine import prepared
 from rl_triton_core.engine.algorithm import Algorithm
 from rl_triton_core.engine.arguments import check_arguments
 from rl_triton_core.engine.autograd import differentiable_scan
+from rl_triton_core.engine.buffers import check_buffers
 from rl_triton_core.engine.composite import compute
 from rl_triton_core.engine.direct_launch import make_shortcut
 from rl_triton_core.engine.launcher import KernelCall
@@ -29,14 +30,18 @@ from rl_triton_core.engine.scan_operator import scan
 from rl_triton_core.engine.sharding import is_sharded, run_on_shards
 
 
-def run(algorithm: Algorithm, fields: Sequence[Any], row_fields: Sequence[Any], time_dim: int) -> tuple[Tensor, ...]:
-    """Compute an algorithm's outputs from its arguments, in the order of its fields.
+def run(
+    algorithm: Algorithm, fields: Sequence[Any], row_fields: Sequence[Any], time_dim: int, out: Any = None
+) -> tuple[Tensor, ...]:
+    """Compute an algorithm's outputs from its arguments, in the order of its fields; into `out`, if it is given.
 
     Raises:
         TypeError: an argument that is not a tensor (or a number), or has a dtype that is no real number.
         ValueError: a shape or a range.
         RuntimeError: tensors on different devices.
     """
+    if out is not None:
+        return _run_into(algorithm, fields, row_fields, time_dim, out)
     if torch.compiler.is_compiling():
         return _watched(algorithm, *check_arguments(algorithm, fields, row_fields, time_dim))
     arguments = (*fields, *row_fields)
@@ -71,6 +76,23 @@ def run(algorithm: Algorithm, fields: Sequence[Any], row_fields: Sequence[Any], 
     return outputs
 
 
+def _run_into(
+    algorithm: Algorithm, fields: Sequence[Any], row_fields: Sequence[Any], time_dim: int, out: Any
+) -> tuple[Tensor, ...]:
+    checked, checked_rows, dim = check_arguments(algorithm, fields, row_fields, time_dim)
+    plain = (*checked, *checked_rows)
+    buffers = check_buffers(algorithm, plain, out)
+    everything = (*plain, *buffers)
+    if torch.compiler.is_compiling() or is_watched() or not prepared.kernel_serves(everything):
+        outputs = run(algorithm, checked, checked_rows, dim)
+        return tuple([buffer.copy_(output) for buffer, output in zip(buffers, outputs, strict=True)])
+    key = prepared.key_of(algorithm, everything, dim)
+    call = prepared.find(key) or prepared.prepare(algorithm, checked, checked_rows, dim, key, buffers)
+    written = call(plain, buffers)
+    assert written is not None, "numbers were checked above"
+    return written
+
+
 def _watched(
     algorithm: Algorithm, fields: Sequence[Tensor | float | None], row_fields: Sequence[Tensor | None], dim: int
 ) -> tuple[Tensor, ...]:
@@ -94,7 +116,7 @@ def registered(algorithm: Algorithm) -> Algorithm:
 
 def _remember(algorithm: Algorithm, call: KernelCall, arguments: tuple[Any, ...], time_dim: int) -> None:
     """Let the next call ask this one first."""
-    if call.direct is None or call.is_empty or call.needs_copy:
+    if call.direct is None or call.is_empty or call.needs_copy or not call.writes_in_place:
         return
     if call.shortcut is None or algorithm.shortcut.get("last") is call.shortcut:
         # None yet, or one that has just refused these arguments, made in another mode of PyTorch.

@@ -45,6 +45,7 @@ class KernelCall:
         fields: Sequence[Tensor | float | None],
         row_fields: Sequence[Tensor | None],
         dim: int,
+        out: Sequence[Tensor] | None = None,
     ) -> None:
         from rl_triton_core.engine import kernels
 
@@ -68,23 +69,24 @@ class KernelCall:
         self.ranges = self.numbers_of([field.numbers for field in (*algorithm.fields, *algorithm.row_fields)])
         output = layout.empty_output(first, self.dtype)
         self.output_shape, self.output_stride = output.shape, output.stride()
+        written = [self.output_stride] * algorithm.outputs if out is None else [tensor.stride() for tensor in out]
         self.steps = first.shape[dim]
         self.rows = first.numel() // max(self.steps, 1)
         self.is_empty = first.numel() == 0
         self.needs_copy = False
         strides = [self._strides(t, field, dim) for t, field in described[: len(tensors)]]
         row_strides = [self._strides(t, field, None) for t, field in described[len(tensors) :]]
-        output_strides = layout.fold_batch(self.output_shape, self.output_stride, dim)
-        if output_strides is None:
-            # The kernel writes a contiguous output, which is then laid out like the first argument.
-            self.needs_copy = True
+        folded = [layout.fold_batch(self.output_shape, stride, dim) for stride in written]
+        # Else the kernel writes contiguous outputs, whose numbers are then copied to where they belong.
+        self.writes_in_place = all(strides is not None for strides in folded)
+        if not self.writes_in_place:
             self.output_stride = torch.empty(self.output_shape, device="meta").stride()
-            output_strides = layout.fold_batch(self.output_shape, self.output_stride, dim)
-            assert output_strides is not None
+            folded = [layout.fold_batch(self.output_shape, self.output_stride, dim)] * algorithm.outputs
+        output_strides = [strides for strides in folded if strides is not None]
         step_strides = [
             s for s, (_, field) in zip(strides, described, strict=False) if s is not None and not field.wide
         ]
-        step_strides.append(output_strides)
+        step_strides += output_strides
         self.actions = _Actions.of(
             [(t, s) for (t, field), s in zip(described, (*strides, *row_strides), strict=True) if field.wide]
         )
@@ -94,7 +96,7 @@ class KernelCall:
         # Wide tensors are found by the row and its step, which dense groups do not tell.
         dense = dense and not self.actions.number
         far = any(
-            s.extent(self.rows, self.steps) >= _INT32_ELEMENTS for s in (*strides, *row_strides, output_strides) if s
+            s.extent(self.rows, self.steps) >= _INT32_ELEMENTS for s in (*strides, *row_strides, *output_strides) if s
         )
         self.plan = make_plan(
             max(self.rows, 1),
@@ -129,7 +131,7 @@ class KernelCall:
         self,
         strides: list[layout.Strides | None],
         row_strides: list[layout.Strides | None],
-        output_strides: layout.Strides,
+        output_strides: list[layout.Strides],
         far: bool,
     ) -> None:
         """The kernel's arguments that are not addresses or numbers, in the order of its signature."""
@@ -140,7 +142,6 @@ class KernelCall:
         algorithm, plan = self.algorithm, self.plan
         weights, weight_dtype = composite_weights(self.dtype, self.uniform)
         self.weight_dtype = weight_dtype
-        outputs = [output_strides] * algorithm.outputs
         length = groups = -(-max(self.steps, 1) // plan.steps)
         if plan.dense:
             length = self.steps
@@ -159,7 +160,7 @@ class KernelCall:
                 wide.append(slots.add_wide(s, in_time=False))
             else:
                 row_fields.append(slots.add_row_value(s))
-        output_slots = tuple([slots.add(s) for s in outputs])
+        output_slots = tuple([slots.add(s) for s in output_strides])
         self.layout_arguments = slots.arguments()
         self.size_arguments = (
             *(1.0 / length, self.rows, self.steps // self.unit, groups, plan.rows_per_tile),
@@ -199,26 +200,29 @@ class KernelCall:
         }
         self.log_weights = weights is Weights.LOG
 
-    def __call__(self, arguments: Sequence[Any]) -> tuple[Tensor, ...] | None:
-        """Run on the values of the fields and then the row fields.
+    def __call__(self, arguments: Sequence[Any], out: tuple[Tensor, ...] | None = None) -> tuple[Tensor, ...] | None:
+        """Run on the values of the fields and then the row fields, into `out` where the call was prepared for one.
 
         Returns the outputs, or None if a number is out of range (which the caller then says with its name).
         """
         numbers = self.numbers(arguments)
         if numbers is None:
             return None
-        outputs = tuple([self.new_output() for _ in range(self.algorithm.outputs)])
+        in_place = self.writes_in_place
+        outputs = out if out and in_place else tuple([self.new_output() for _ in range(self.algorithm.outputs)])
         if self.is_empty:
-            return outputs
+            return out or outputs
         first = arguments[0]
         if self.needs_copy:
             arguments = self._copied(arguments)
         tensors = (*self.tensors_of(arguments), *outputs)
         if self.direct is None or not self.direct.launch(tensors, numbers[1], numbers[2]):
             self._ordinary(tensors, numbers[1], numbers[2])
-        if self.needs_copy:
-            return tuple([layout.laid_out_like(output, first) for output in outputs])
-        return outputs
+        if in_place:
+            return outputs
+        if out:
+            return tuple([mine.copy_(output) for mine, output in zip(out, outputs, strict=True)])
+        return tuple([layout.laid_out_like(output, first) for output in outputs])
 
     def numbers(self, arguments: Sequence[Any]) -> tuple[tuple[float, ...], tuple[Any, ...], float] | None:
         """The call's numbers, how the kernel takes them, and the logarithm of the one decay; None if out of range."""

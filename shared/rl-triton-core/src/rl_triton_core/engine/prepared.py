@@ -56,9 +56,10 @@ def prepare(
     row_fields: Sequence[Tensor | None],
     dim: int,
     key: Any = None,
+    out: Sequence[Tensor] | None = None,
 ) -> KernelCall:
-    """A new call for checked arguments, kept under its key if it has one."""
-    call = KernelCall(algorithm, fields, row_fields, dim)
+    """A new call for checked arguments (and buffers to write into), kept under its key if it has one."""
+    call = KernelCall(algorithm, fields, row_fields, dim, out)
     if key is not None:
         _prepared_calls[key] = call
         if len(_prepared_calls) > MOST_PREPARED_CALLS:

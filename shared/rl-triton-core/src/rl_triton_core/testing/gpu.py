@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rl_triton_core.compile_ahead import warmup
 from rl_triton_core.testing.calls import as_tuple
+from rl_triton_core.testing.integration import assert_writes_into_buffers
 
 Given = dict[str, Tensor]
 
@@ -77,7 +78,15 @@ def assert_compiles_on_gpu(function: Callable[..., Any], given: Given) -> None:
     torch.testing.assert_close(results[1], results[0])
 
 
-CHECKS = (assert_captures, assert_waits_for_nothing, assert_gradients_like_the_cpu, assert_compiles_on_gpu)
+def assert_writes_into_gpu_buffers(function: Callable[..., Any], given: Given) -> None:
+    """Fail unless outputs are written into buffers on the GPU, of any strides, by the kernel itself."""
+    assert_writes_into_buffers(function, _on_gpu(given))
+
+
+CHECKS = (
+    *(assert_captures, assert_waits_for_nothing, assert_gradients_like_the_cpu, assert_compiles_on_gpu),
+    assert_writes_into_gpu_buffers,
+)
 
 
 @contextmanager

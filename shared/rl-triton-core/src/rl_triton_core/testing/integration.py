@@ -138,6 +138,35 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return function(*arguments, **(others or {}))
 
 
+def assert_writes_into_buffers(function: Callable[..., Any], given: dict[str, Tensor]) -> None:
+    """Fail unless buffers of any strides get all outputs, the same numbers, and nothing beside them."""
+    single = isinstance(function(**given), Tensor)
+    expected = as_tuple(function(**given))
+
+    def beside(x: Tensor) -> tuple[Tensor, Tensor]:
+        """A buffer in every other place of a larger one."""
+        whole = x.new_full((*x.shape[:-1], 2 * x.shape[-1] + 1), -7.0)
+        return whole, whole[..., 1::2]
+
+    def across(x: Tensor) -> tuple[Tensor, Tensor]:
+        whole = x.new_full((x.shape[-1], *x.shape[:-1], 2), -7.0)
+        return whole, whole[..., 0].movedim(0, -1)
+
+    def alone(x: Tensor) -> tuple[Tensor, Tensor]:
+        whole = torch.full_like(x, float("nan"))
+        return whole, whole
+
+    with torch.no_grad():
+        for layout in (alone, beside, across, alone):
+            pairs = [layout(y) for y in expected]
+            buffers = [buffer for _, buffer in pairs]
+            returned = as_tuple(function(**given, out=buffers[0] if single else tuple(buffers)))
+            for buffer, one, y, (whole, _) in zip(buffers, returned, expected, pairs, strict=True):
+                assert one is buffer
+                torch.testing.assert_close(buffer, y, rtol=0, atol=0, equal_nan=True)
+                assert (whole == -7.0).sum() == whole.numel() - y.numel()
+
+
 def assert_compiles_once(function: Callable[..., Any], given_of: Callable[[int], dict[str, Tensor]]) -> None:
     """Fail unless one graph without breaks serves 20 lengths, with the outputs and the gradients of the plain call.
 
