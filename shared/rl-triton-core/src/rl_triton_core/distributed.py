@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,8 +26,8 @@ def time_sharded(group: dist.ProcessGroup | None = None) -> TorchFunctionMode:
 
     Rank r of the group holds the steps that follow those of rank r - 1; shards may differ in length, and be empty.
     Every rank makes the same calls in the same order, on the same rows, and gets its own steps of what one process
-    would compute from the whole. A call costs one all-gather of ten numbers a row, and its gradient one all-reduce, in
-    which every rank takes part: each has to run a backward pass if one does.
+    would compute from the whole. A call costs one all-gather of eleven numbers a row, and its gradient one all-reduce,
+    in which every rank takes part: each has to run a backward pass if one does.
 
     What belongs to the end of the sequence (`last_value`, the last column of `bootstrap_values`, `initial`) is read on
     the rank that holds that end.
@@ -74,7 +75,7 @@ class _Shard(NamedTuple):
         there: 1 if the shard has a step.
         weight, offset, is_cut: that map, and whether a cut takes the weight away.
         u, decay, edge_is_cut: the step at the edge inside a sequence, before what it takes of the next shard ...
-        share: ... and how much it takes of `first` of the next shard.
+        reads, share: ... whether it reads `first` of the next shard, and how much it takes of it.
         open_u: u of that step where the sequence ends there.
         first: what the neighbouring shard takes a share of.
     """
@@ -86,6 +87,7 @@ class _Shard(NamedTuple):
     u: Tensor
     decay: Tensor
     edge_is_cut: Tensor
+    reads: Tensor
     share: Tensor
     open_u: Tensor
     first: Tensor
@@ -115,7 +117,8 @@ def _run(
     assert isinstance(first, Tensor)
     problem = problem_of(algorithm, fields, row_fields)
     steps, rank = first.shape[dim], dist.get_rank(group)
-    if steps > 0 and first.numel() == 0:
+    if first.select(dim, 0).numel() == 0 if steps > 0 else first.sum(dim).numel() == 0:
+        # No rows, on any rank.
         return (empty_output(first, problem.dtype),)
     if steps > 0:
         u, decay, cut = algorithm.coefficients(*problem[:3], dim)
@@ -156,14 +159,14 @@ def _summary(
         algorithm,
         dim,
     )
-    edge_u, edge_decay, edge_cut, share = _edge_inside(algorithm, problem, dim)
+    edge = _edge_inside(algorithm, problem, dim)
     first = torch.zeros_like(offset)
     for field, tensor in zip(algorithm.fields, problem.fields, strict=True):
         if field.name in (algorithm.ahead or ()) and tensor is not None:
             first = tensor.select(dim, 0 if algorithm.reverse else -1)
     parts = (
-        *(torch.ones_like(offset), weight, offset, is_cut, edge_u, edge_decay, edge_cut, share),
-        *(_edge(u, algorithm, dim), first),
+        *(torch.ones_like(offset), weight, offset, is_cut),
+        *(*edge, _edge(u, algorithm, dim), first),
     )
     return _Shard(*(part.to(widest_dtype(u)) for part in parts))
 
@@ -200,48 +203,47 @@ def _map_of(
     return weight, offset, is_cut.to(offset.dtype)
 
 
-def _edge_inside(algorithm: Algorithm, problem: Problem, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The step at the edge as one inside a sequence: u, decay, cut, and u's share of what lies ahead.
+def _edge_inside(algorithm: Algorithm, problem: Problem, dim: int) -> tuple[Tensor, ...]:
+    """The step at the edge as one inside a sequence: u, decay, cut; whether u reads what lies ahead; its share of that.
 
-    Its coefficients beside a step of zeros; and, with nothing but a 1 ahead, beside that.
+    Its coefficients beside a step of zeros; and, with nothing in it but discounts and flags, beside NaN and beside 1.
     """
-
-    def pair(edge: Tensor | None, beside: float) -> Tensor | None:
-        if edge is None:
-            return None
-        steps = (edge, torch.full_like(edge, beside))
-        return torch.stack(steps if algorithm.reverse else steps[::-1], dim)
-
     edges = [x if x is None else _edge(x, algorithm, dim) for x in problem.fields]
-    row_values: OptionalTensors = tuple(None for _ in problem.row_values)
-    beside_zeros = tuple(pair(x, 0.0) for x in edges)
-    u, decay, cut = algorithm.coefficients(beside_zeros, row_values, problem.numbers, dim)
-    share = torch.zeros_like(u)
-    if algorithm.ahead:
-        alone = [
-            torch.zeros_like(x) if x is not None and field.is_real and not field.numbers else x
-            for field, x in zip(algorithm.fields, edges, strict=True)
-        ]
-        beside_one = tuple(
-            pair(x, float(field.name in algorithm.ahead)) for field, x in zip(algorithm.fields, alone, strict=True)
-        )
-        share = algorithm.coefficients(beside_one, row_values, problem.numbers, dim)[0]
-    edge_u = _edge_of_pair(u, algorithm, dim)
-    edge_decay = _edge_of_pair(decay, algorithm, dim) if isinstance(decay, Tensor) else torch.full_like(edge_u, decay)
-    edge_cut = torch.zeros_like(edge_u) if cut is None else _edge_of_pair(cut, algorithm, dim).to(edge_u.dtype)
-    return edge_u, edge_decay, edge_cut, _edge_of_pair(share, algorithm, dim)
+    nothing = [
+        torch.zeros_like(x) if x is not None and field.is_real and not field.numbers else x
+        for field, x in zip(algorithm.fields, edges, strict=True)
+    ]
 
+    def beside(steps: Sequence[Tensor | None], ahead: float) -> list[Any]:
+        pairs: list[Tensor | None] = []
+        for field, x in zip(algorithm.fields, steps, strict=True):
+            if x is None:
+                pairs.append(None)
+                continue
+            neighbour = torch.full_like(x, ahead if field.name in (algorithm.ahead or ()) else 0.0)
+            pairs.append(torch.stack((x, neighbour) if algorithm.reverse else (neighbour, x), dim))
+        row_values: OptionalTensors = tuple(None for _ in problem.row_values)
+        coefficients = algorithm.coefficients(tuple(pairs), row_values, problem.numbers, dim)
+        return [x.select(dim, 0 if algorithm.reverse else 1) if isinstance(x, Tensor) else x for x in coefficients]
 
-def _edge_of_pair(x: Tensor, algorithm: Algorithm, dim: int) -> Tensor:
-    return x.select(dim, 0 if algorithm.reverse else 1)
+    u, decay, cut = beside(edges, 0.0)
+    reads, share = (beside(nothing, ahead)[0] for ahead in (math.nan, 1.0)) if algorithm.ahead else (u, u)
+    return (
+        u,
+        decay if isinstance(decay, Tensor) else torch.full_like(u, decay),
+        torch.zeros_like(u) if cut is None else cut.to(u.dtype),
+        reads.isnan().to(u.dtype) if algorithm.ahead else torch.zeros_like(u),
+        share if algorithm.ahead else torch.zeros_like(u),
+    )
 
 
 def _edge_state(shard: _Shard, incoming: _Incoming) -> Tensor:
     """The state after a shard's step at the edge. Nothing is read beyond a cut or the end of the sequence."""
-    beyond = incoming.is_open | (shard.edge_is_cut != 0)
-    ahead, state = (torch.where(beyond, 0.0, x) for x in (incoming.first, incoming.state))
-    share, decay = (torch.where(beyond, 0.0, x) for x in (shard.share, shard.decay))
-    return torch.where(incoming.is_open, shard.open_u, shard.u) + share * ahead + decay * state
+    inside = ~incoming.is_open
+    reads, continues = inside & (shard.reads != 0), inside & (shard.edge_is_cut == 0)
+    share, ahead = (torch.where(reads, x, 0.0) for x in (shard.share, incoming.first))
+    decay, state = (torch.where(continues, x, 0.0) for x in (shard.decay, incoming.state))
+    return torch.where(inside, shard.u, shard.open_u) + share * ahead + decay * state
 
 
 def _passed_on(shard: _Shard, incoming: _Incoming) -> _Incoming:
@@ -269,6 +271,19 @@ class _AllGather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
-        total = gradients[0].contiguous().clone()
-        dist.all_reduce(total, group=ctx.group)
-        return total[dist.get_rank(ctx.group)], None
+        return _OwnOfSum.apply(gradients[0], ctx.group), None  # type: ignore[no-untyped-call]
+
+
+class _OwnOfSum(torch.autograd.Function):
+    """The sum over ranks of such a stack, of which every rank takes its own part: the all-gather's transpose."""
+
+    @staticmethod
+    def forward(ctx: Any, stacked: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+        ctx.group = group
+        total = stacked.contiguous().clone()
+        dist.all_reduce(total, group=group)
+        return total[dist.get_rank(group)].clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
+        return _AllGather.apply(gradients[0], ctx.group), None  # type: ignore[no-untyped-call]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import os
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +36,7 @@ def assert_equal_over_ranks(function: Callable[..., Tensor], calls: Sequence[Seq
     `function` takes its tensors by the names of a call; it is handed to other processes, so it has to be a function of
     a module (or a partial of one).
     """
-    with tempfile.TemporaryDirectory() as folder:
-        spawn(_work, (ranks, Path(folder) / "rendezvous", function, calls), nprocs=ranks)  # type: ignore[no-untyped-call]
+    _on_ranks(ranks, _check_splits, function, calls)
 
 
 def assert_runs_on_shards(function: Callable[..., Any], calls: Sequence[Sequence[str]], *, over_time: bool) -> None:
@@ -41,73 +44,78 @@ def assert_runs_on_shards(function: Callable[..., Any], calls: Sequence[Sequence
 
     Batch shards must not communicate. `over_time` adds shards of the time axis.
     """
+    _on_ranks(2, _check_shards, function, calls, (None, 0, 1) if over_time else (None, 0))
+
+
+def _on_ranks(ranks: int, check: Callable[..., None], *arguments: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "rendezvous"
-        spawn(_work_on_shards, (2, file, function, calls, over_time), nprocs=2)  # type: ignore[no-untyped-call]
+        rendezvous = Path(folder) / "rendezvous"
+        spawn(_process, (ranks, rendezvous, check, *arguments), nprocs=ranks)  # type: ignore[no-untyped-call]
 
 
-def _work_on_shards(
-    rank: int, ranks: int, file: Path, function: Callable[..., Any], calls: Sequence[Sequence[str]], over_time: bool
-) -> None:
+def _process(rank: int, ranks: int, rendezvous: Path, check: Callable[..., None], *arguments: Any) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=ranks)
+    check(*arguments)
+    dist.barrier()
+    dist.destroy_process_group()
+    # An ordinary exit waits for threads of the groups in an order that now and then ends in an abort.
+    os._exit(0)
+
+
+def _check_splits(function: Callable[..., Tensor], calls: Sequence[Sequence[str]]) -> None:
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    for split in SPLITS[ranks]:
+        first: int = sum(split[:rank])
+        mine = slice(first, first + split[rank])
+        for names in calls:
+            given = drawn_by_name(names, STEPS)
+            _check_outputs_and_gradients(function, given, mine)
+            _check_second_derivatives(function, given, mine)
+            for name in names:
+                if name not in FLAGS:
+                    _check_nan_stays(function, given, name, mine)
+            _check_time_first(function, given, mine)
+    lengths = [300, *[700 // (ranks - 1)] * (ranks - 2)]
+    first = sum(lengths[:rank])
+    _check_float32(function, calls[-1], slice(first, first + lengths[rank] if rank < ranks - 1 else LONG))
+
+
+def _check_shards(function: Callable[..., Any], calls: Sequence[Sequence[str]], axes: Sequence[int | None]) -> None:
     from torch.distributed.device_mesh import init_device_mesh
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for names, axis in itertools.product(calls, axes):
+        _check_shards_of(function, drawn_by_name(names, STEPS), axis, mesh)
+
+
+def _check_shards_of(function: Callable[..., Any], given: dict[str, Tensor], axis: int | None, mesh: Any) -> None:
+    """Every tensor is split along an axis (None: copied), if it has that axis."""
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
     from torch.distributed.tensor.debug import CommDebugMode
 
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=ranks)
-    try:
-        mesh = init_device_mesh("cpu", (ranks,))
-        for names in calls:
-            for axis in (None, 0, 1) if over_time else (None, 0):
-                given = drawn_by_name(names, STEPS)
-                whole = {name: x.clone().requires_grad_(x.is_floating_point()) for name, x in given.items()}
-                sharded: dict[str, Any] = {}
-                for name, x in given.items():
-                    replicated = axis == 1 and name in ROW_VALUES
-                    placement = Replicate() if replicated or axis is None else Shard(axis)
-                    sharded[name] = distribute_tensor(x, mesh, [placement]).requires_grad_(x.is_floating_point())
-                expected = as_tuple(function(**whole))
-                communication: Any = CommDebugMode()  # type: ignore[no-untyped-call]
-                with communication:
-                    outputs: tuple[Any, ...] = as_tuple(function(**sharded))
-                if axis != 1:
-                    assert communication.get_total_counts() == 0
-                for output, reference in zip(outputs, expected, strict=True):
-                    assert output.placements == sharded[names[0]].placements
-                    assert output.stride() == reference.stride()
-                    torch.testing.assert_close(output.full_tensor(), reference)
-                    assert output.requires_grad == reference.requires_grad
-                if expected[0].requires_grad:
-                    for results in (outputs, expected):
-                        torch.autograd.backward([y.square().sum() for y in results])
-                    for name, x in sharded.items():
-                        if x.grad is not None:
-                            torch.testing.assert_close(x.grad.full_tensor(), whole[name].grad)
-        dist.barrier()
-    finally:
-        dist.destroy_process_group()
-
-
-def _work(rank: int, ranks: int, file: Path, function: Callable[..., Tensor], calls: Sequence[Sequence[str]]) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=ranks)
-    try:
-        for split in SPLITS[ranks]:
-            first: int = sum(split[:rank])
-            mine = slice(first, first + split[rank])
-            for names in calls:
-                given = drawn_by_name(names, STEPS)
-                _check_outputs_and_gradients(function, given, mine)
-                for name in names:
-                    if name not in FLAGS:
-                        _check_nan_stays(function, given, name, mine)
-                _check_time_first(function, given, mine)
-        lengths = [300, *[700 // (ranks - 1)] * (ranks - 2)]
-        first = sum(lengths[:rank])
-        _check_float32(function, calls[-1], slice(first, first + lengths[rank] if rank < ranks - 1 else LONG))
-        dist.barrier()
-    finally:
-        dist.destroy_process_group()
+    whole = {name: x.clone().requires_grad_(x.is_floating_point()) for name, x in given.items()}
+    sharded: dict[str, Any] = {}
+    for name, x in given.items():
+        copied = axis is None or (axis == 1 and name in ROW_VALUES)
+        placement = Replicate() if copied or axis is None else Shard(axis)
+        sharded[name] = distribute_tensor(x, mesh, [placement]).requires_grad_(x.is_floating_point())
+    expected = as_tuple(function(**whole))
+    communication: Any = CommDebugMode()  # type: ignore[no-untyped-call]
+    with communication:
+        outputs: tuple[Any, ...] = as_tuple(function(**sharded))
+    assert axis == 1 or communication.get_total_counts() == 0
+    for output, reference in zip(outputs, expected, strict=True):
+        assert output.placements == next(iter(sharded.values())).placements
+        assert output.stride() == reference.stride()
+        torch.testing.assert_close(output.full_tensor(), reference)
+        assert output.requires_grad == reference.requires_grad
+    if expected[0].requires_grad:
+        for results in (outputs, expected):
+            torch.autograd.backward([y.square().sum() for y in results])
+        for name, x in sharded.items():
+            if x.grad is not None:
+                torch.testing.assert_close(x.grad.full_tensor(), whole[name].grad)
 
 
 def _part(name: str, x: Tensor, mine: slice) -> Tensor:
@@ -138,14 +146,33 @@ def _check_outputs_and_gradients(function: Callable[..., Tensor], given: dict[st
             torch.testing.assert_close(gradient, reference[:, mine])
 
 
+def _check_second_derivatives(function: Callable[..., Tensor], given: dict[str, Tensor], mine: slice) -> None:
+    """Gradients of the sum of squares of the gradients, of the arguments with a value per step."""
+    found = []
+    for part in (slice(None), mine):
+        leaves = {name: _part(name, x, part).requires_grad_(x.is_floating_point()) for name, x in given.items()}
+        wanted = [x for name, x in leaves.items() if x.requires_grad and name not in ROW_VALUES]
+        with time_sharded() if part is mine else nullcontext():
+            output = function(**leaves)
+        first = torch.autograd.grad(output.pow(3).sum(), wanted, create_graph=True)
+        found.append(torch.autograd.grad(sum((x.square().sum() for x in first), output.sum()), wanted))
+    for whole, own in zip(*found, strict=True):
+        torch.testing.assert_close(own, whole[:, mine])
+
+
 def _check_nan_stays(function: Callable[..., Tensor], given: dict[str, Tensor], name: str, mine: slice) -> None:
-    """NaN in one row reaches the same steps as in one process, and none behind a boundary."""
-    poisoned = given | {name: given[name].clone()}
-    poisoned[name][0, ...].view(-1)[-1 if name in ROW_VALUES else STEPS // 2] = float("nan")
-    expected = function(**poisoned)
-    with time_sharded():
-        output = function(**{key: _part(key, x, mine) for key, x in poisoned.items()})
-    torch.testing.assert_close(output, expected[:, mine], equal_nan=True)
+    """NaN and infinity in one row reach the same steps as in one process, and none behind a boundary."""
+    steps = [()] if name in ROW_VALUES else [(step,) for step in (4, 5, STEPS // 2, STEPS - 1)]
+    # A product with an infinite decay has no sign before its other factor is known.
+    poisons = (math.nan,) if name in ("decays", "gamma", "lambda_") else (math.nan, math.inf)
+    for step, poison in itertools.product(steps, poisons):
+        poisoned = given | {name: given[name].clone()}
+        place = (0, *step)
+        poisoned[name][place] = poison
+        expected = function(**poisoned)
+        with time_sharded():
+            output = function(**{key: _part(key, x, mine) for key, x in poisoned.items()})
+        torch.testing.assert_close(output, expected[:, mine], equal_nan=True)
 
 
 def _check_time_first(function: Callable[..., Tensor], given: dict[str, Tensor], mine: slice) -> None:
