@@ -139,7 +139,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def assert_writes_into_buffers(function: Callable[..., Any], given: dict[str, Tensor]) -> None:
-    """Fail unless buffers of any strides get all outputs, the same numbers, and nothing beside them."""
+    """Fail unless buffers of any strides get all outputs and nothing beside them."""
     single = isinstance(function(**given), Tensor)
     expected = as_tuple(function(**given))
 
@@ -163,7 +163,9 @@ def assert_writes_into_buffers(function: Callable[..., Any], given: dict[str, Te
             returned = as_tuple(function(**given, out=buffers[0] if single else tuple(buffers)))
             for buffer, one, y, (whole, _) in zip(buffers, returned, expected, pairs, strict=True):
                 assert one is buffer
-                torch.testing.assert_close(buffer, y, rtol=0, atol=0, equal_nan=True)
+                # Other strides may mean other tiles, and sums in another order.
+                tolerance = 0.0 if buffer.stride() == y.stride() else None
+                torch.testing.assert_close(buffer, y, rtol=tolerance, atol=tolerance, equal_nan=True)
                 assert (whole == -7.0).sum() == whole.numel() - y.numel()
 
 
