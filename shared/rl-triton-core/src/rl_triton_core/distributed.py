@@ -117,7 +117,7 @@ def _run(
     assert isinstance(first, Tensor)
     problem = problem_of(algorithm, fields, row_fields)
     steps, rank = first.shape[dim], dist.get_rank(group)
-    if first.select(dim, 0).numel() == 0 if steps > 0 else first.sum(dim).numel() == 0:
+    if 0 in (*first.shape[:dim], *first.shape[dim + 1 :]):
         # No rows, on any rank.
         return (empty_output(first, problem.dtype),)
     if steps > 0:
@@ -159,15 +159,13 @@ def _summary(
         algorithm,
         dim,
     )
-    edge = _edge_inside(algorithm, problem, dim)
+    ahead = algorithm.ahead or ()
+    edge = _edge_inside(algorithm, ahead, problem, dim)
     first = torch.zeros_like(offset)
     for field, tensor in zip(algorithm.fields, problem.fields, strict=True):
-        if field.name in (algorithm.ahead or ()) and tensor is not None:
+        if field.name in ahead and tensor is not None:
             first = tensor.select(dim, 0 if algorithm.reverse else -1)
-    parts = (
-        *(torch.ones_like(offset), weight, offset, is_cut),
-        *(*edge, _edge(u, algorithm, dim), first),
-    )
+    parts = (torch.ones_like(offset), weight, offset, is_cut, *edge, _edge(u, algorithm, dim), first)
     return _Shard(*(part.to(widest_dtype(u)) for part in parts))
 
 
@@ -200,10 +198,10 @@ def _map_of(
         weight = far(_scan(entering, decay, cut, dim=dim, reverse=algorithm.reverse))
     else:
         weight = torch.full_like(offset, decay**steps)
-    return weight, offset, is_cut.to(offset.dtype)
+    return weight, offset, is_cut
 
 
-def _edge_inside(algorithm: Algorithm, problem: Problem, dim: int) -> tuple[Tensor, ...]:
+def _edge_inside(algorithm: Algorithm, ahead: Sequence[str], problem: Problem, dim: int) -> tuple[Tensor, ...]:
     """The step at the edge as one inside a sequence: u, decay, cut; whether u reads what lies ahead; its share of that.
 
     Its coefficients beside a step of zeros; and, with nothing in it but discounts and flags, beside NaN and beside 1.
@@ -214,26 +212,28 @@ def _edge_inside(algorithm: Algorithm, problem: Problem, dim: int) -> tuple[Tens
         for field, x in zip(algorithm.fields, edges, strict=True)
     ]
 
-    def beside(steps: Sequence[Tensor | None], ahead: float) -> list[Any]:
+    def beside(steps: Sequence[Tensor | None], what_is_ahead: float) -> list[Any]:
         pairs: list[Tensor | None] = []
         for field, x in zip(algorithm.fields, steps, strict=True):
             if x is None:
                 pairs.append(None)
                 continue
-            neighbour = torch.full_like(x, ahead if field.name in (algorithm.ahead or ()) else 0.0)
+            neighbour = torch.full_like(x, what_is_ahead if field.name in ahead else 0.0)
             pairs.append(torch.stack((x, neighbour) if algorithm.reverse else (neighbour, x), dim))
         row_values: OptionalTensors = tuple(None for _ in problem.row_values)
         coefficients = algorithm.coefficients(tuple(pairs), row_values, problem.numbers, dim)
         return [x.select(dim, 0 if algorithm.reverse else 1) if isinstance(x, Tensor) else x for x in coefficients]
 
     u, decay, cut = beside(edges, 0.0)
-    reads, share = (beside(nothing, ahead)[0] for ahead in (math.nan, 1.0)) if algorithm.ahead else (u, u)
+    reads = share = torch.zeros_like(u)
+    if ahead:
+        reads, share = beside(nothing, math.nan)[0].isnan(), beside(nothing, 1.0)[0]
     return (
         u,
         decay if isinstance(decay, Tensor) else torch.full_like(u, decay),
-        torch.zeros_like(u) if cut is None else cut.to(u.dtype),
-        reads.isnan().to(u.dtype) if algorithm.ahead else torch.zeros_like(u),
-        share if algorithm.ahead else torch.zeros_like(u),
+        torch.zeros_like(u) if cut is None else cut,
+        reads,
+        share,
     )
 
 

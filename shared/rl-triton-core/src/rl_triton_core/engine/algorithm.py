@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
+import torch
 from torch import Tensor
+
+from rl_triton_core.engine.precision import result_dtype
 
 OptionalTensors: TypeAlias = tuple[Tensor | None, ...]
 Numbers: TypeAlias = tuple[float, ...]
@@ -110,6 +113,16 @@ class Algorithm:
     ahead: tuple[str, ...] | None = None
     operator: Any = None
     shortcut: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def described(self, arguments: Iterable[Any]) -> list[tuple[Field, Any]]:
+        """Every argument of a call with its field: those of the fields, then of the row fields."""
+        return list(zip((*self.fields, *self.row_fields), arguments, strict=True))
+
+    def output_dtype(self, arguments: Iterable[Any]) -> torch.dtype:
+        """The promoted dtype of all real tensors among a call's arguments."""
+        return result_dtype(
+            value for field, value in self.described(arguments) if isinstance(value, Tensor) and field.is_real
+        )
 
     def __post_init__(self) -> None:
         for kind, fields, most in (

@@ -30,7 +30,7 @@ def check_arguments(
         ValueError: a shape or a range.
         RuntimeError: tensors on different devices.
     """
-    for field, value in zip((*algorithm.fields, *algorithm.row_fields), (*fields, *row_fields), strict=True):
+    for field, value in algorithm.described((*fields, *row_fields)):
         _check_type(field, value)
     leader, first = algorithm.fields[0], fields[0]
     dim = check_time_dim(leader.name, first, time_dim)
@@ -55,7 +55,7 @@ def check_arguments(
             )
         elif value is not None:
             _check_row_shape(field.name, value, leader.name, first, dim, time_dim)
-    for field, value in zip((*algorithm.fields, *algorithm.row_fields), (*fields, *row_fields), strict=True):
+    for field, value in algorithm.described((*fields, *row_fields)):
         if isinstance(value, Tensor) and value.device != first.device:
             raise RuntimeError(
                 f"{field.name}: expected a tensor on {first.device} like {leader.name}, got one on {value.device}"
@@ -157,7 +157,7 @@ def _check_step_shape(field: Field, tensor: Tensor, leader: str, first: Tensor) 
 
 def _widest(algorithm: Algorithm, fields: Sequence[Any], row_fields: Sequence[Any]) -> tuple[str, int] | None:
     """The first wide field of a call, and the length of its last axis, which is that of all others."""
-    for field, value in zip((*algorithm.fields, *algorithm.row_fields), (*fields, *row_fields), strict=True):
+    for field, value in algorithm.described((*fields, *row_fields)):
         if field.wide and value is not None:
             return field.name, value.shape[-1] if value.dim() else 0
     return None

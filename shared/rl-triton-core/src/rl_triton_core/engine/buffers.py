@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rl_triton_core.engine.algorithm import Algorithm
-from rl_triton_core.engine.precision import result_dtype
+from rl_triton_core.engine.prepared import PLAIN
 
 # Where two tensors of one storage interleave, finding out whether they share an element may take long.
 MOST_TRIALS = 10_000
@@ -27,10 +27,10 @@ def check_buffers(algorithm: Algorithm, arguments: Sequence[Any], out: Any) -> t
     if not isinstance(buffers, (tuple, list)) or len(buffers) != algorithm.outputs:
         length = f" of {len(out)}" if isinstance(out, (tuple, list)) else ""
         raise TypeError(f"out: expected a tuple of {algorithm.outputs} tensors, got {type(out).__name__}{length}")
-    described = list(zip((*algorithm.fields, *algorithm.row_fields), arguments, strict=True))
     first, leader = arguments[0], algorithm.fields[0].name
-    dtype = result_dtype(value for field, value in described if isinstance(value, Tensor) and field.is_real)
-    inputs = [(field.name, value) for field, value in described if isinstance(value, Tensor)]
+    dtype = algorithm.output_dtype(arguments)
+    inputs = [(field.name, value) for field, value in algorithm.described(arguments) if isinstance(value, Tensor)]
+    recorded = algorithm.differentiable and any(value.requires_grad for _, value in inputs)
     names = ["out"] if algorithm.outputs == 1 else [f"out[{place}]" for place in range(algorithm.outputs)]
     for name, buffer in zip(names, buffers, strict=True):
         if not isinstance(buffer, Tensor):
@@ -41,7 +41,6 @@ def check_buffers(algorithm: Algorithm, arguments: Sequence[Any], out: Any) -> t
             raise ValueError(f"{name}: expected shape {tuple(first.shape)} like {leader}, got {tuple(buffer.shape)}")
         if buffer.device != first.device:
             raise RuntimeError(f"{name}: expected a tensor on {first.device} like {leader}, got one on {buffer.device}")
-        recorded = algorithm.differentiable and any(value.requires_grad for _, value in inputs)
         if torch.is_grad_enabled() and (recorded or buffer.requires_grad):
             raise RuntimeError(
                 f"{name}: no gradient is recorded through out; call inside torch.no_grad(), or without it"
@@ -59,7 +58,7 @@ def _check_memory(name: str, buffer: Tensor, others: Sequence[tuple[str, Tensor]
     if any(stride == 0 and size > 1 for size, stride in zip(buffer.shape, buffer.stride(), strict=True)):
         raise ValueError(f"{name}: expected memory of its own for every step, got strides {buffer.stride()}")
     for other_name, other in others:
-        if type(other) in (Tensor, torch.nn.Parameter) and _share_memory(buffer, other):
+        if type(other) in PLAIN and _share_memory(buffer, other):
             raise ValueError(f"{name}: expected memory of its own, but it overlaps {other_name}")
 
 
@@ -68,23 +67,26 @@ def _share_memory(one: Tensor, other: Tensor) -> bool:
     if one.numel() == 0 or other.numel() == 0:
         return False
     # In bytes: one.data_ptr() + i + (byte of an element) == other.data_ptr() + j + (byte of an element).
-    axes = [(size, stride * tensor.element_size()) for tensor in (one, other) for size, stride in _axes(tensor)]
-    axes += [(tensor.element_size(), 1) for tensor in (one, other)]
-    ends = [
-        sum((size - 1) * stride for size, stride in _axes(x)) * x.element_size() + x.element_size()
-        for x in (one, other)
-    ]
+    axes, other_axes = _axes_in_bytes(one), _axes_in_bytes(other)
+    last, other_last = _last(axes), _last(other_axes)
     distance = other.data_ptr() - one.data_ptr()
-    if distance >= ends[0] or -distance >= ends[1]:
+    if distance > last or -distance > other_last:
         return False
     # i - j == distance; an index from the back in place of -j makes all terms positive.
-    total = distance + ends[1] - 1
-    axes = sorted((axis for axis in axes if axis[0] > 1), key=lambda axis: -axis[1])
-    return _is_sum_of(total, axes, [MOST_TRIALS])
+    longest_first = sorted((*axes, *other_axes), key=lambda axis: -axis[1])
+    return _is_sum_of(distance + other_last, longest_first, [MOST_TRIALS])
 
 
-def _axes(tensor: Tensor) -> list[tuple[int, int]]:
-    return [(size, stride) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+def _axes_in_bytes(tensor: Tensor) -> list[tuple[int, int]]:
+    """(size, stride) of every axis that leads anywhere; the bytes of an element are one more."""
+    width = tensor.element_size()
+    axes = [(size, stride * width) for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
+    return [axis for axis in (*axes, (width, 1)) if axis[0] > 1]
+
+
+def _last(axes: Sequence[tuple[int, int]]) -> int:
+    """The offset of the last element."""
+    return sum((size - 1) * stride for size, stride in axes)
 
 
 def _is_sum_of(total: int, axes: Sequence[tuple[int, int]], trials: list[int]) -> bool:
@@ -95,8 +97,7 @@ def _is_sum_of(total: int, axes: Sequence[tuple[int, int]], trials: list[int]) -
     if not axes or total < 0:
         return False
     (size, stride), rest = axes[0], axes[1:]
-    most_of_rest = sum((other_size - 1) * other_stride for other_size, other_stride in rest)
-    least = max(0, -((most_of_rest - total) // stride))
+    least = max(0, -((_last(rest) - total) // stride))
     return any(
         _is_sum_of(total - index * stride, rest, trials) for index in range(least, min(size - 1, total // stride) + 1)
     )

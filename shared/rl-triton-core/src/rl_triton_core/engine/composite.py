@@ -11,7 +11,7 @@ from torch import Tensor
 from rl_triton_core.engine.algorithm import Algorithm, Numbers, OptionalTensors
 from rl_triton_core.engine.layout import empty_output, laid_out_like
 from rl_triton_core.engine.modes import is_transformed
-from rl_triton_core.engine.precision import accumulation_dtype, result_dtype
+from rl_triton_core.engine.precision import accumulation_dtype
 
 # (u, decay, cut, *, dim, reverse) -> y, as `scan_steps`.
 Scan: TypeAlias = Callable[..., Tensor]
@@ -37,11 +37,11 @@ def problem_of(
     algorithm: Algorithm, fields: Sequence[Tensor | float | None], row_fields: Sequence[Tensor | None]
 ) -> Problem:
     """Convert the arguments of a checked call."""
-    described = list(zip((*algorithm.fields, *algorithm.row_fields), (*fields, *row_fields), strict=True))
-    result = result_dtype(value for field, value in described if isinstance(value, Tensor) and field.is_real)
+    arguments = (*fields, *row_fields)
+    result = algorithm.output_dtype(arguments)
     number = accumulation_dtype(result)
     converted: list[Tensor | None] = []
-    for field, value in described:
+    for field, value in algorithm.described(arguments):
         if not isinstance(value, Tensor):
             converted.append(None)
         elif field.flag:

@@ -2,8 +2,9 @@
 
 A call is prepared once per combination of shapes, strides, dtypes, device and arguments present, and then found again:
 first by asking the last call of that kind whether these tensors are like its own, then by the full key. Only plain
-tensors on a GPU, with no gradient to record and no mode active, are looked up; everything else is validated anew and
-takes the path of whole-tensor operations where it has to be recorded, or where there is no Triton.
+tensors on a GPU, with no gradient to record and no mode active, are looked up; everything else is validated anew. It
+goes through the algorithm's operator where a mode, a tracer or a tensor's class wants to see it, and takes the path of
+whole-tensor operations where it has to be recorded, or where there is no Triton.
 """
 
 from __future__ import annotations
@@ -82,13 +83,10 @@ def _run_into(
     checked, checked_rows, dim = check_arguments(algorithm, fields, row_fields, time_dim)
     plain = (*checked, *checked_rows)
     buffers = check_buffers(algorithm, plain, out)
-    everything = (*plain, *buffers)
-    if torch.compiler.is_compiling() or is_watched() or not prepared.kernel_serves(everything):
+    if torch.compiler.is_compiling() or is_watched() or not prepared.kernel_serves((*plain, *buffers)):
         outputs = run(algorithm, checked, checked_rows, dim)
         return tuple([buffer.copy_(output) for buffer, output in zip(buffers, outputs, strict=True)])
-    key = prepared.key_of(algorithm, everything, dim)
-    call = prepared.find(key) or prepared.prepare(algorithm, checked, checked_rows, dim, key, buffers)
-    written = call(plain, buffers)
+    written = prepared.call_for(algorithm, checked, checked_rows, dim, buffers)(plain, buffers)
     assert written is not None, "numbers were checked above"
     return written
 

@@ -26,7 +26,6 @@ from rl_triton_core.engine.precision import (
     composite_weights,
     float32_parts,
     log2_of,
-    result_dtype,
 )
 from rl_triton_core.engine.tiles import SHORT_ROW
 
@@ -45,7 +44,7 @@ class KernelCall:
         fields: Sequence[Tensor | float | None],
         row_fields: Sequence[Tensor | None],
         dim: int,
-        out: Sequence[Tensor] | None = None,
+        out: tuple[Tensor, ...] = (),
     ) -> None:
         from rl_triton_core.engine import kernels
 
@@ -56,9 +55,8 @@ class KernelCall:
         assert isinstance(first, Tensor)
         tensors = [field if isinstance(field, Tensor) else None for field in fields]
         described = list(zip((*tensors, *row_fields), (*algorithm.fields, *algorithm.row_fields), strict=True))
-        real = [t for t, field in described if t is not None and field.is_real]
         self.device, self.device_index = first.device, first.get_device()
-        self.dtype = result_dtype(real)
+        self.dtype = algorithm.output_dtype((*fields, *row_fields))
         self.double = accumulation_dtype(self.dtype) == torch.float64
         self.uniform = algorithm.uniform_decay is not None and all(
             t is None for t, field in zip(tensors, algorithm.fields, strict=True) if field.numbers
@@ -69,7 +67,7 @@ class KernelCall:
         self.ranges = self.numbers_of([field.numbers for field in (*algorithm.fields, *algorithm.row_fields)])
         output = layout.empty_output(first, self.dtype)
         self.output_shape, self.output_stride = output.shape, output.stride()
-        written = [self.output_stride] * algorithm.outputs if out is None else [tensor.stride() for tensor in out]
+        written = [tensor.stride() for tensor in out] or [self.output_stride] * algorithm.outputs
         self.steps = first.shape[dim]
         self.rows = first.numel() // max(self.steps, 1)
         self.is_empty = first.numel() == 0
@@ -200,7 +198,7 @@ class KernelCall:
         }
         self.log_weights = weights is Weights.LOG
 
-    def __call__(self, arguments: Sequence[Any], out: tuple[Tensor, ...] | None = None) -> tuple[Tensor, ...] | None:
+    def __call__(self, arguments: Sequence[Any], out: tuple[Tensor, ...] = ()) -> tuple[Tensor, ...] | None:
         """Run on the values of the fields and then the row fields, into `out` where the call was prepared for one.
 
         Returns the outputs, or None if a number is out of range (which the caller then says with its name).
@@ -262,12 +260,11 @@ class KernelCall:
     def _copied(self, arguments: Sequence[Any]) -> list[Any]:
         """The arguments with copies of those that the kernel cannot walk in place."""
         steps = len(self.algorithm.fields)
-        described = (*self.algorithm.fields, *self.algorithm.row_fields)
         return [
             layout.in_place_or_copied(field.name, value, self.dim if i < steps else None, wide=field.wide)[0]
             if isinstance(value, Tensor)
             else value
-            for i, (field, value) in enumerate(zip(described, arguments, strict=True))
+            for i, (field, value) in enumerate(self.algorithm.described(arguments))
         ]
 
     def summaries(self) -> tuple[Tensor, Tensor]:

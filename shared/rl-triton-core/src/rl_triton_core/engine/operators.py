@@ -21,7 +21,6 @@ from rl_triton_core.engine.algorithm import Algorithm
 from rl_triton_core.engine.composite import compute
 from rl_triton_core.engine.layout import empty_output
 from rl_triton_core.engine.modes import has_tangents
-from rl_triton_core.engine.precision import result_dtype
 from rl_triton_core.engine.torch_scan import scan_steps
 
 # A checked call: fields, row fields, time axis.
@@ -31,7 +30,7 @@ Recorded: TypeAlias = Callable[[Algorithm, Sequence[Tensor | float | None], Sequ
 
 _LIBRARY: Any = torch.library.Library("rl_triton", "FRAGMENT")  # type: ignore[no-untyped-call]
 # The algorithm that an operator runs; one defined anew (a module reloaded) takes the place of the old one.
-_algorithms: dict[str, Algorithm] = {}
+_algorithms: dict[Any, Algorithm] = {}
 # Outputs are laid out like the first argument, so a compiler must not change the layout of what it hands over.
 _TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
 
@@ -42,26 +41,32 @@ def define(algorithm: Algorithm, recorded: Recorded | None) -> Algorithm:
     `recorded(algorithm, fields, row_fields, dim)` runs calls with a derivative; without it, nothing is recorded.
     """
     name = re.sub(r"\W+", "_", algorithm.name)
-    known = name in _algorithms
-    if not known:
+    is_new = not hasattr(torch.ops.rl_triton, name)
+    if is_new:
         _LIBRARY.define(f"{name}{_schema(algorithm)}", tags=_TAGS)
-    algorithm = replace(algorithm, operator=getattr(torch.ops.rl_triton, name).default)
-    _algorithms[name] = algorithm
-    if known:
-        return algorithm
-    operator = algorithm.operator
+    operator = getattr(torch.ops.rl_triton, name).default
+    _algorithms[operator] = algorithm = replace(algorithm, operator=operator)
+    if is_new:
+        _implement(operator, name, recorded)
+    return algorithm
+
+
+def _implement(operator: Any, name: str, recorded: Recorded | None) -> None:
+    """Tell PyTorch what an operator does with numbers, with shapes alone, with derivatives and under vmap."""
+
+    def through(function: Callable[..., Outputs], arguments: Sequence[Any]) -> Any:
+        algorithm = _algorithms[operator]
+        return as_returned(function(algorithm, *_unpacked(algorithm, arguments)))
 
     def implementation(*arguments: Any) -> Any:
-        algorithm = _algorithms[name]
-        return as_returned(execute(algorithm, *_unpacked(algorithm, arguments)))
+        return through(execute, arguments)
 
     def fake(*arguments: Any) -> Any:
-        return as_returned(_unwritten(algorithm, *_unpacked(algorithm, arguments)))
+        return through(_unwritten, arguments)
 
     def autograd(keys: Any, *arguments: Any) -> Any:
         if recorded is not None and needs_derivative(arguments):
-            algorithm = _algorithms[name]
-            return as_returned(recorded(algorithm, *_unpacked(algorithm, arguments)))
+            return through(recorded, arguments)
         with torch._C._AutoDispatchBelowAutograd():
             return operator.redispatch(keys & torch._C._after_autograd_keyset, *arguments)
 
@@ -75,7 +80,6 @@ def define(algorithm: Algorithm, recorded: Recorded | None) -> Algorithm:
     _LIBRARY.impl(name, autograd, "Autograd", with_keyset=True)
     torch.library.register_fake(f"rl_triton::{name}", fake, lib=_LIBRARY)
     torch.library.register_vmap(f"rl_triton::{name}", vmap, lib=_LIBRARY)
-    return algorithm
 
 
 def call_operator(
@@ -96,10 +100,8 @@ def call_operator(
 
 def call_of(function: Any, arguments: Sequence[Any]) -> tuple[Algorithm, Call] | None:
     """The algorithm and the checked call, if a function is the operator of an algorithm."""
-    for algorithm in _algorithms.values():
-        if function is algorithm.operator:
-            return algorithm, _unpacked(algorithm, arguments)
-    return None
+    algorithm = _algorithms.get(function)
+    return None if algorithm is None else (algorithm, _unpacked(algorithm, arguments))
 
 
 def execute(
@@ -110,9 +112,7 @@ def execute(
     if not prepared.kernel_serves(arguments):
         with torch.no_grad(), forward_ad._set_fwd_grad_enabled(False):
             return compute(algorithm, fields, row_fields, dim, scan_steps)
-    key = prepared.key_of(algorithm, arguments, dim)
-    call = prepared.find(key) or prepared.prepare(algorithm, fields, row_fields, dim, key)
-    outputs = call(arguments)
+    outputs = prepared.call_for(algorithm, fields, row_fields, dim)(arguments)
     assert outputs is not None, "numbers were checked before"
     return outputs
 
@@ -152,8 +152,7 @@ def _unwritten(
     algorithm: Algorithm, fields: Sequence[Tensor | float | None], row_fields: Sequence[Tensor | None], dim: int
 ) -> Outputs:
     """Outputs of the right shape, dtype, device and strides."""
-    described = zip((*fields, *row_fields), (*algorithm.fields, *algorithm.row_fields), strict=True)
-    dtype = result_dtype(value for value, field in described if isinstance(value, Tensor) and field.is_real)
+    dtype = algorithm.output_dtype((*fields, *row_fields))
     first = fields[0]
     assert isinstance(first, Tensor)
     return tuple(empty_output(first, dtype) for _ in range(algorithm.outputs))

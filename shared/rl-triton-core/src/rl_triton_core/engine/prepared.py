@@ -56,7 +56,7 @@ def prepare(
     row_fields: Sequence[Tensor | None],
     dim: int,
     key: Any = None,
-    out: Sequence[Tensor] | None = None,
+    out: tuple[Tensor, ...] = (),
 ) -> KernelCall:
     """A new call for checked arguments (and buffers to write into), kept under its key if it has one."""
     call = KernelCall(algorithm, fields, row_fields, dim, out)
@@ -65,6 +65,18 @@ def prepare(
         if len(_prepared_calls) > MOST_PREPARED_CALLS:
             _prepared_calls.popitem(last=False)
     return call
+
+
+def call_for(
+    algorithm: Algorithm,
+    fields: Sequence[Tensor | float | None],
+    row_fields: Sequence[Tensor | None],
+    dim: int,
+    out: tuple[Tensor, ...] = (),
+) -> KernelCall:
+    """The call for checked arguments (and buffers to write into): the one that is kept, or a new one."""
+    key = key_of(algorithm, (*fields, *row_fields, *out), dim)
+    return find(key) or prepare(algorithm, fields, row_fields, dim, key, out)
 
 
 def kernel_serves(arguments: Sequence[Tensor | float | None]) -> bool:

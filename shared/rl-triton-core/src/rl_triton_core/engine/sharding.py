@@ -37,7 +37,7 @@ def run_on_shards(
     from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
     leader, name = fields[0], algorithm.fields[0].name
-    given = list(zip((*algorithm.fields, *algorithm.row_fields), (*fields, *row_fields), strict=True))
+    given = algorithm.described((*fields, *row_fields))
     for field, value in given:
         if isinstance(value, Tensor) and not is_sharded(value):
             other = next(field.name for field, value in given if is_sharded(value))
@@ -48,17 +48,19 @@ def run_on_shards(
         raise ValueError(f"{name}: expected a time axis on one axis of the mesh, got {leader.placements}")
     # A row has no time axis, so that axes behind it move up.
     row_axes = [None if axis is None or axis == dim else axis - (axis > dim) for axis in axes]
+    placements, row_placements = (
+        tuple(Replicate() if axis is None else Shard(axis) for axis in of) for of in (axes, row_axes)
+    )
     for place, (field, value) in enumerate(given):
         if value is not None and not isinstance(value, float):
-            _check_placements(field, value, leader, name, axes if place < len(fields) else row_axes)
+            _check_placements(field, value, leader, name, placements if place < len(fields) else row_placements)
 
     def local(value: Any, gradient: Sequence[Any] | None = None) -> Any:
         return value.to_local(grad_placements=gradient) if is_sharded(value) else value
 
     # Of ranks that share a sequence, one reads what belongs to its end: the gradient is what they sum up to.
     row_gradient = [
-        Partial() if mesh_axis in over_time else Replicate() if axis is None else Shard(axis)
-        for mesh_axis, axis in enumerate(row_axes)
+        Partial() if mesh_axis in over_time else placement for mesh_axis, placement in enumerate(row_placements)
     ]
     context: AbstractContextManager[Any] = nullcontext()
     if over_time:
@@ -82,10 +84,9 @@ def run_on_shards(
     )
 
 
-def _check_placements(field: Field, value: Any, leader: Any, name: str, axes: Sequence[int | None]) -> None:
-    from torch.distributed.tensor import Replicate, Shard
+def _check_placements(field: Field, value: Any, leader: Any, name: str, expected: tuple[Any, ...]) -> None:
+    from torch.distributed.tensor import Shard
 
-    expected = tuple(Replicate() if axis is None else Shard(axis) for axis in axes)
     found = tuple(Shard(p.dim % value.dim()) if isinstance(p, Shard) else p for p in value.placements)
     if value.device_mesh != leader.device_mesh:
         raise ValueError(f"{field.name}: expected {leader.device_mesh} like {name}, got {value.device_mesh}")
