@@ -8,18 +8,14 @@ from typing import Any
 import pytest
 import torch
 from rl_triton_core.boundaries import FLAG_CONVENTIONS
-from rl_triton_core.testing.gpu import CHECKS as GPU_CHECKS
+from rl_triton_core.testing.inside_pytorch import CHECKS
 from rl_triton_core.testing.integration import (
-    assert_compiles_once,
     assert_forward_mode_agrees,
     assert_gradients_agree,
-    assert_is_one_operator,
     assert_jacobians_agree,
     assert_maps,
     assert_records_where_asked,
     assert_traces,
-    assert_writes_into_buffers,
-    drawn_by_name,
 )
 from rl_triton_prefix import compute_episodic_prefix_sum
 from torch import Tensor
@@ -105,22 +101,6 @@ CALLS = (("inputs", "dones"), ("inputs", "dones", "seed_values"))
 
 
 @pytest.mark.parametrize("names", CALLS, ids="-".join)
-def test_is_one_operator(sums_of: Callable[..., Tensor], names: tuple[str, ...]) -> None:
-    assert_is_one_operator(sums_of, drawn_by_name(names, 9))
-
-
-@pytest.mark.parametrize("names", CALLS, ids="-".join)
-def test_compiles_once(sums_of: Callable[..., Tensor], names: tuple[str, ...]) -> None:
-    assert_compiles_once(sums_of, lambda steps: drawn_by_name(names, steps))
-
-
-@pytest.mark.parametrize("names", CALLS, ids="-".join)
-def test_writes_into_buffers(sums_of: Callable[..., Tensor], names: tuple[str, ...]) -> None:
-    assert_writes_into_buffers(sums_of, drawn_by_name(names, 9))
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("names", CALLS, ids="-".join)
-@pytest.mark.parametrize("check", GPU_CHECKS)
-def test_on_a_gpu(sums_of: Callable[..., Tensor], names: tuple[str, ...], check: Callable[..., None]) -> None:
-    check(sums_of, drawn_by_name(names, 300))
+@CHECKS
+def test_inside_pytorch(sums_of: Callable[..., Tensor], check: Callable[..., None], names: tuple[str, ...]) -> None:
+    check(sums_of, names)

@@ -7,14 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from rl_triton_core.testing.gpu import CHECKS as GPU_CHECKS
+from rl_triton_core.testing.inside_pytorch import CHECKS
 from rl_triton_core.testing.integration import (
-    assert_compiles_once,
-    assert_is_one_operator,
     assert_maps,
     assert_traces,
-    assert_writes_into_buffers,
-    drawn_by_name,
 )
 from rl_triton_vtrace import compute_vtrace
 from torch import Tensor
@@ -119,25 +115,6 @@ CALLS = (
 
 @pytest.mark.filterwarnings("ignore:truncateds without")
 @pytest.mark.parametrize("names", CALLS, ids="-".join)
-def test_is_one_operator(names: tuple[str, ...]) -> None:
-    assert_is_one_operator(compute_vtrace, drawn_by_name(names, 9))
-
-
-@pytest.mark.filterwarnings("ignore:truncateds without")
-@pytest.mark.parametrize("names", CALLS, ids="-".join)
-def test_compiles_once(names: tuple[str, ...]) -> None:
-    assert_compiles_once(compute_vtrace, lambda steps: drawn_by_name(names, steps))
-
-
-@pytest.mark.filterwarnings("ignore:truncateds without")
-@pytest.mark.parametrize("names", CALLS, ids="-".join)
-def test_writes_into_buffers(names: tuple[str, ...]) -> None:
-    assert_writes_into_buffers(compute_vtrace, drawn_by_name(names, 9))
-
-
-@pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore:truncateds without")
-@pytest.mark.parametrize("names", CALLS, ids="-".join)
-@pytest.mark.parametrize("check", GPU_CHECKS)
-def test_on_a_gpu(names: tuple[str, ...], check: Callable[..., None]) -> None:
-    check(compute_vtrace, drawn_by_name(names, 300))
+@CHECKS
+def test_inside_pytorch(check: Callable[..., None], names: tuple[str, ...]) -> None:
+    check(compute_vtrace, names)

@@ -8,16 +8,13 @@ from collections.abc import Callable
 import pytest
 import torch
 from rl_triton_core import segmented_scan
-from rl_triton_core.testing.gpu import CHECKS as GPU_CHECKS
+from rl_triton_core.testing.inside_pytorch import CHECKS
 from rl_triton_core.testing.integration import (
-    assert_compiles_once,
     assert_forward_mode_agrees,
-    assert_is_one_operator,
     assert_jacobians_agree,
     assert_maps,
     assert_records_where_asked,
     assert_traces,
-    assert_writes_into_buffers,
     drawn_by_name,
 )
 from torch import Tensor
@@ -28,15 +25,9 @@ DIRECTIONS = pytest.mark.parametrize("reverse", [False, True], ids=["forward", "
 
 @DIRECTIONS
 @pytest.mark.parametrize("names", CALLS, ids="-".join)
-def test_is_one_operator(names: tuple[str, ...], reverse: bool) -> None:
-    assert_is_one_operator(functools.partial(segmented_scan, reverse=reverse), drawn_by_name(names, 9))
-
-
-@DIRECTIONS
-@pytest.mark.parametrize("names", CALLS, ids="-".join)
-def test_compiles_once(names: tuple[str, ...], reverse: bool) -> None:
-    scan = functools.partial(segmented_scan, reverse=reverse)
-    assert_compiles_once(scan, lambda steps: drawn_by_name(names, steps))
+@CHECKS
+def test_inside_pytorch(check: Callable[..., None], names: tuple[str, ...], reverse: bool) -> None:
+    check(functools.partial(segmented_scan, reverse=reverse), names)
 
 
 @DIRECTIONS
@@ -69,17 +60,3 @@ def test_tracing_looks_at_no_number(reverse: bool) -> None:
         ),
         list(given.values()),
     )
-
-
-@DIRECTIONS
-@pytest.mark.parametrize("names", CALLS, ids="-".join)
-def test_writes_into_buffers(names: tuple[str, ...], reverse: bool) -> None:
-    assert_writes_into_buffers(functools.partial(segmented_scan, reverse=reverse), drawn_by_name(names, 9))
-
-
-@pytest.mark.gpu
-@DIRECTIONS
-@pytest.mark.parametrize("names", CALLS, ids="-".join)
-@pytest.mark.parametrize("check", GPU_CHECKS)
-def test_on_a_gpu(names: tuple[str, ...], reverse: bool, check: Callable[..., None]) -> None:
-    check(functools.partial(segmented_scan, reverse=reverse), drawn_by_name(names, 300))

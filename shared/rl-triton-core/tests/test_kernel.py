@@ -17,7 +17,7 @@ from rl_triton_core import api, reference, segmented_scan
 from rl_triton_core.engine import dispatch, launcher, prepared
 from rl_triton_core.engine.algorithm import FRACTION, Field, Tile
 from rl_triton_core.engine.environment import INTERPRETER
-from rl_triton_core.testing.integration import assert_writes_into_buffers, drawn_by_name
+from rl_triton_core.testing.integration import assert_writes_outputs_of, drawn_by_name
 from rl_triton_core.testing.plans import DENSE_STRATEGIES, STRATEGIES, forced_plan
 from rl_triton_core.testing.tolerance import assert_within_rule
 from torch import Tensor
@@ -785,4 +785,4 @@ def test_a_row_of_more_than_two_to_the_31_steps(more: int, reverse: bool) -> Non
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
 def test_writes_into_buffers(device: str, reverse: bool) -> None:
     given = on(device, drawn_by_name(("inputs", "decays", "resets", "initial"), 13, torch.float32))
-    assert_writes_into_buffers(functools.partial(segmented_scan, reverse=reverse), given)
+    assert_writes_outputs_of(functools.partial(segmented_scan, reverse=reverse), given)

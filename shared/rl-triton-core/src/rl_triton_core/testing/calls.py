@@ -115,3 +115,13 @@ def assert_obeys_rule_as_given(
 def as_tuple(outputs: Any) -> tuple[Tensor, ...]:
     """One output or several, as several."""
     return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def outputs_and_gradients(
+    function: Callable[..., Any], leaves: dict[str, Tensor]
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """A call's outputs, and what its differentiable ones' sums of squares give to the leaves that ask for it."""
+    outputs = as_tuple(function(**leaves))
+    recorded = [y.square().sum() for y in outputs if y.requires_grad]
+    wanted = [x for x in leaves.values() if x.requires_grad]
+    return outputs, torch.autograd.grad(recorded, wanted) if recorded else ()

@@ -1,11 +1,11 @@
 """What must hold of a call on a GPU, whatever it computes: captured, compiled, differentiated, waiting for nothing.
 
-`function` takes `given` by name; tensors may be anywhere.
+`function` takes its tensors by these names, and all but them is fixed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,14 +13,17 @@ import torch
 from torch import Tensor
 
 from rl_triton_core.compile_ahead import warmup
-from rl_triton_core.testing.calls import as_tuple
-from rl_triton_core.testing.integration import assert_writes_into_buffers
+from rl_triton_core.testing.calls import as_tuple, outputs_and_gradients
+from rl_triton_core.testing.integration import assert_writes_outputs_of, drawn_by_name
 
 Given = dict[str, Tensor]
 
+STEPS = 300
 
-def assert_captures(function: Callable[..., Any], given: Given) -> None:
+
+def assert_captures(function: Callable[..., Any], names: Sequence[str]) -> None:
     """Fail unless a call that was warmed up is captured without another one, and replayed with new data."""
+    given = drawn_by_name(names, STEPS)
     first, second = _on_gpu(given), _on_gpu({name: x.flip(0) for name, x in given.items()})
     static = {name: x.clone() for name, x in first.items()}
     like_static: dict[str, Any] = {name: x.to("meta") for name, x in static.items()}
@@ -36,8 +39,9 @@ def assert_captures(function: Callable[..., Any], given: Given) -> None:
             torch.testing.assert_close(output, expected, rtol=0, atol=0, equal_nan=True)
 
 
-def assert_waits_for_nothing(function: Callable[..., Any], given: Given) -> None:
+def assert_waits_for_nothing(function: Callable[..., Any], names: Sequence[str]) -> None:
     """Fail if a call, the first or a later one, or its backward pass waits for the GPU."""
+    given = drawn_by_name(names, STEPS)
     plain, leaves = _on_gpu(given), _leaves(given)
     with _no_waiting():
         for _ in range(2):
@@ -47,20 +51,16 @@ def assert_waits_for_nothing(function: Callable[..., Any], given: Given) -> None
                 torch.autograd.backward(differentiated, [torch.ones_like(y) for y in differentiated])
 
 
-def assert_gradients_like_the_cpu(function: Callable[..., Any], given: Given) -> None:
+def assert_gradients_like_the_cpu(function: Callable[..., Any], names: Sequence[str]) -> None:
     """Fail unless outputs and gradients are those of the CPU in float64, and float32 ones are close to them."""
+    given = drawn_by_name(names, STEPS)
+    expected = outputs_and_gradients(function, _leaves(given, "cpu", torch.float64))
     for dtype in (torch.float64, torch.float32):
-        results = []
-        for device in ("cpu", "cuda"):
-            leaves = _leaves(given, device, torch.float64 if device == "cpu" else dtype)
-            outputs = as_tuple(function(**leaves))
-            wanted = [x for x in leaves.values() if x.requires_grad]
-            recorded = [y.square().sum() for y in outputs if y.requires_grad]
-            results.append((outputs, torch.autograd.grad(recorded, wanted) if recorded else ()))
-        torch.testing.assert_close(results[1], results[0], check_device=False, check_dtype=False, rtol=1e-4, atol=1e-5)
+        found = outputs_and_gradients(function, _leaves(given, "cuda", dtype))
+        torch.testing.assert_close(found, expected, check_device=False, check_dtype=False, rtol=1e-4, atol=1e-5)
 
 
-def assert_compiles_on_gpu(function: Callable[..., Any], given: Given) -> None:
+def assert_compiles_on_gpu(function: Callable[..., Any], names: Sequence[str]) -> None:
     """Fail unless a compiled training step has the outputs and gradients of the plain one."""
 
     def step(**tensors: Tensor) -> tuple[Tensor, ...]:
@@ -68,25 +68,17 @@ def assert_compiles_on_gpu(function: Callable[..., Any], given: Given) -> None:
         return tuple([output * 2.0 for output in as_tuple(function(**scaled))])
 
     torch.compiler.reset()
-    results = []
-    for run in (step, torch.compile(step, fullgraph=True)):
-        leaves = _leaves(given, dtype=torch.float32)
-        outputs = run(**leaves)
-        recorded = [y.square().sum() for y in outputs if y.requires_grad]
-        wanted = [x for x in leaves.values() if x.requires_grad]
-        results.append((outputs, torch.autograd.grad(recorded, wanted) if recorded else ()))
-    torch.testing.assert_close(results[1], results[0])
+    given = drawn_by_name(names, STEPS)
+    results, expected = (
+        outputs_and_gradients(call, _leaves(given, dtype=torch.float32))
+        for call in (torch.compile(step, fullgraph=True), step)
+    )
+    torch.testing.assert_close(results, expected)
 
 
-def assert_writes_into_gpu_buffers(function: Callable[..., Any], given: Given) -> None:
+def assert_writes_into_gpu_buffers(function: Callable[..., Any], names: Sequence[str]) -> None:
     """Fail unless outputs are written into buffers on the GPU, of any strides, by the kernel itself."""
-    assert_writes_into_buffers(function, _on_gpu(given))
-
-
-CHECKS = (
-    *(assert_captures, assert_waits_for_nothing, assert_gradients_like_the_cpu, assert_compiles_on_gpu),
-    assert_writes_into_gpu_buffers,
-)
+    assert_writes_outputs_of(function, _on_gpu(drawn_by_name(names, STEPS)))
 
 
 @contextmanager

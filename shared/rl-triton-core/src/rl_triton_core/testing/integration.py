@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rl_triton_core.testing.calls import as_tuple
+from rl_triton_core.testing.calls import as_tuple, outputs_and_gradients
 
 
 def assert_maps(one: Callable[[Tensor], Any], many: Tensor) -> None:
@@ -103,11 +103,15 @@ def drawn_by_name(names: Sequence[str], steps: int, dtype: torch.dtype = torch.f
     return given
 
 
-def assert_is_one_operator(function: Callable[..., Any], given: dict[str, Tensor]) -> None:
+def assert_is_one_operator(function: Callable[..., Any], names: Sequence[str]) -> None:
     """Fail unless modes see one operator, which passes PyTorch's checks of operators and stays whole in an export."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    one, tensors = _by_position(function, given), tuple(given.values())
+    tensors = tuple(drawn_by_name(names, 9).values())
+
+    def one(*tensors: Tensor) -> Any:
+        return function(**dict(zip(names, tensors, strict=True)))
+
     expected = one(*tensors)
     with _Recorder() as recorder, FlopCounterMode(display=False):
         torch.testing.assert_close(one(*tensors), expected)
@@ -138,8 +142,13 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return function(*arguments, **(others or {}))
 
 
-def assert_writes_into_buffers(function: Callable[..., Any], given: dict[str, Tensor]) -> None:
+def assert_writes_into_buffers(function: Callable[..., Any], names: Sequence[str]) -> None:
     """Fail unless buffers of any strides get all outputs and nothing beside them."""
+    assert_writes_outputs_of(function, drawn_by_name(names, 9))
+
+
+def assert_writes_outputs_of(function: Callable[..., Any], given: dict[str, Tensor]) -> None:
+    """The same for arguments at hand, wherever they are."""
     single = isinstance(function(**given), Tensor)
     expected = as_tuple(function(**given))
 
@@ -169,41 +178,27 @@ def assert_writes_into_buffers(function: Callable[..., Any], given: dict[str, Te
                 assert (whole == -7.0).sum() == whole.numel() - y.numel()
 
 
-def assert_compiles_once(function: Callable[..., Any], given_of: Callable[[int], dict[str, Tensor]]) -> None:
-    """Fail unless one graph without breaks serves 20 lengths, with the outputs and the gradients of the plain call.
-
-    `given_of(steps)` are the arguments for such a length, every floating one of which is differentiated.
-    """
+def assert_compiles_once(function: Callable[..., Any], names: Sequence[str]) -> None:
+    """Fail unless one graph without breaks serves 20 lengths, with the outputs and the gradients of the plain call."""
     from torch._dynamo.testing import CompileCounterWithBackend
 
-    def step(*tensors: Tensor) -> Any:
+    def step(**tensors: Tensor) -> tuple[Tensor, ...]:
         # Something on either side of the call, as in a training step.
-        outputs = as_tuple(one(*[x.sin().square() if _is_floating(x) else x for x in tensors]))
-        return tuple([output * 2.0 for output in outputs])
+        given = {name: x.sin().square() if _is_floating(x) else x for name, x in tensors.items()}
+        return tuple([output * 2.0 for output in as_tuple(function(**given))])
 
-    one = _by_position(function, given_of(5))
     torch.compiler.reset()
     counter = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(step, backend=counter, fullgraph=True, dynamic=True)
     counts = []
     for steps in range(5, 25):
-        leaves = [x.requires_grad_() if _is_floating(x) else x for x in given_of(steps).values()]
-        outputs, expected = compiled(*leaves), step(*leaves)
-        torch.testing.assert_close(outputs, expected)
-        assert [output.requires_grad for output in outputs] == [output.requires_grad for output in expected]
-        if expected[0].requires_grad:
-            of = [x for x in leaves if x.requires_grad]
-            gradients, expected_gradients = (
-                torch.autograd.grad([y.square().sum() for y in ys], of) for ys in (outputs, expected)
-            )
-            torch.testing.assert_close(gradients, expected_gradients)
+        given = drawn_by_name(names, steps)
+        leaves = {name: x.requires_grad_() if _is_floating(x) else x for name, x in given.items()}
+        results, expected = (outputs_and_gradients(call, leaves) for call in (compiled, step))
+        torch.testing.assert_close(results, expected)
+        assert [output.requires_grad for output in results[0]] == [output.requires_grad for output in expected[0]]
         counts.append(counter.frame_count)
     assert counts[0] == counts[-1], f"recompiled: {counts}"
-
-
-def _by_position(function: Callable[..., Any], given: dict[str, Tensor]) -> Callable[..., Any]:
-    names = tuple(given)
-    return lambda *tensors: function(**dict(zip(names, tensors, strict=True)))
 
 
 def _is_floating(x: Any) -> bool:

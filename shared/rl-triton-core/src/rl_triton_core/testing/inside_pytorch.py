@@ -1,0 +1,26 @@
+"""All that must hold of every function inside PyTorch, as one parameter of a test: `check(function, names)`."""
+
+from __future__ import annotations
+
+import pytest
+
+from rl_triton_core.testing import gpu, integration
+
+CHECKS = pytest.mark.parametrize(
+    "check",
+    [
+        integration.assert_is_one_operator,
+        integration.assert_compiles_once,
+        integration.assert_writes_into_buffers,
+        *(
+            pytest.param(check, marks=pytest.mark.gpu)
+            for check in (
+                gpu.assert_captures,
+                gpu.assert_waits_for_nothing,
+                gpu.assert_gradients_like_the_cpu,
+                gpu.assert_compiles_on_gpu,
+                gpu.assert_writes_into_gpu_buffers,
+            )
+        ),
+    ],
+)
