@@ -3,7 +3,7 @@
 A package is a folder under packages/ or shared/ with a pyproject.toml. Sessions find packages, and what they depend on,
 by reading those files, so that a new package needs no line here.
 
-All sessions install the torch of RL_TRITON_TORCH, one or more pip requirements; the default is below.
+All sessions but `minimums` install the torch of RL_TRITON_TORCH, one or more pip requirements; the default is below.
 """
 
 from __future__ import annotations
@@ -69,6 +69,13 @@ def find_packages() -> dict[str, Package]:
 PACKAGES = find_packages()
 
 
+def lowest_python() -> str:
+    """The lowest Python that the packages allow, all of them the same."""
+    files = [nox.project.load_toml(package.folder / "pyproject.toml") for package in PACKAGES.values()]
+    (allowed,) = {file["project"]["requires-python"] for file in files}
+    return str(allowed).removeprefix(">=")
+
+
 def required_name(requirement: str) -> str:
     return re.split(r"[^A-Za-z0-9._-]", requirement.strip(), maxsplit=1)[0].lower()
 
@@ -97,6 +104,15 @@ def paths(packages: list[Package]) -> list[str]:
     return [package.path for package in packages]
 
 
+def editable_packages() -> list[str]:
+    """pip's arguments for all packages of the tree."""
+    return [argument for path in paths(list(PACKAGES.values())) for argument in ("--editable", path)]
+
+
+def test_requirements() -> list[str]:
+    return sorted({requirement for package in PACKAGES.values() for requirement in package.test_requirements})
+
+
 def per_package(packages: list[Package], *, tagged: bool = False) -> list[nox.Param]:
     return [nox.param(package, id=package.id, tags=[package.id] if tagged else []) for package in packages]
 
@@ -116,10 +132,17 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run every test of the tree, slow ones included, in one environment; pytest options follow `--`."""
-    editable = [argument for path in paths(list(PACKAGES.values())) for argument in ("--editable", path)]
-    groups = sorted({requirement for package in PACKAGES.values() for requirement in package.test_requirements})
-    session.install(*TORCH, *editable, *groups, *DEMO)
+    session.install(*TORCH, *editable_packages(), *test_requirements(), *DEMO)
     session.run("pytest", "--slow", *session.posargs)
+
+
+@nox.session(python=lowest_python())
+def minimums(session: nox.Session) -> None:
+    """Run the packages' tests on the lowest Python, torch and Triton that they allow; pytest options follow `--`."""
+    # "torch>=2.11" to "torch==2.11", which is 2.11.0.
+    lowest = [requirement.replace(">=", "==", 1) for requirement in outside_requirements()]
+    session.install(*lowest, *editable_packages(), *test_requirements())
+    session.run("pytest", "shared", "packages", *session.posargs)
 
 
 @nox.session
@@ -171,8 +194,7 @@ def lint_workflows(session: nox.Session) -> None:
 @nox.session
 def typecheck(session: nox.Session) -> None:
     """Run mypy --strict over every src."""
-    groups = {requirement for package in PACKAGES.values() for requirement in package.test_requirements}
-    session.install(*TORCH, "mypy==2.4.1", *sorted(groups))
+    session.install(*TORCH, "mypy==2.4.1", *test_requirements())
     session.run("mypy", *session.posargs)
 
 

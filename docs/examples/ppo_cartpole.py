@@ -136,6 +136,17 @@ def estimate_advantages(rollout: Rollout, value: Callable[[Tensor], Tensor]) -> 
     return advantages, values, synchronised_clock(values.device) - start
 
 
+def losses_of(
+    agent: Agent, observations: Tensor, actions: Tensor, gains: Tensor, returns: Tensor, old: Tensor
+) -> Tensor:
+    """The clipped loss of every step, given its (normalised) advantage, its return and its old log-probability."""
+    policy = agent.policy(observations)
+    ratio = (policy.log_prob(actions) - old).exp()
+    gain = torch.minimum(ratio * gains, ratio.clamp(1 - CLIP, 1 + CLIP) * gains)
+    value_error = (agent.value(observations) - returns).square()
+    return VALUE_WEIGHT * value_error - gain - ENTROPY_WEIGHT * policy.entropy()
+
+
 def improve(agent: Agent, optimizer: torch.optim.Adam, rollout: Rollout, advantages: Tensor, values: Tensor) -> None:
     """A few epochs of clipped policy gradient and value regression, over the trainable steps only."""
     keep = rollout.trainable
@@ -143,13 +154,10 @@ def improve(agent: Agent, optimizer: torch.optim.Adam, rollout: Rollout, advanta
     advantages, returns = advantages[keep], (advantages + values)[keep]
     advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
     old_log_probs = agent.policy(observations).log_prob(actions).detach()
+    steps = (observations, actions, advantages, returns, old_log_probs)
     for _ in range(EPOCHS):
         for batch in torch.randperm(len(actions), device=actions.device).split(MINIBATCH):
-            policy = agent.policy(observations[batch])
-            ratio = (policy.log_prob(actions[batch]) - old_log_probs[batch]).exp()
-            gain = torch.minimum(ratio * advantages[batch], ratio.clamp(1 - CLIP, 1 + CLIP) * advantages[batch])
-            value_error = (agent.value(observations[batch]) - returns[batch]).square()
-            loss = (VALUE_WEIGHT * value_error - gain - ENTROPY_WEIGHT * policy.entropy()).mean()
+            loss = losses_of(agent, *(column[batch] for column in steps)).mean()
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(agent.parameters(), MAX_GRADIENT_NORM)

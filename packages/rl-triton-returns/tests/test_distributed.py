@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from rl_triton_core.testing.ranks import assert_equal_over_ranks, assert_runs_on_shards
+from rl_triton_core.testing.ranks import RANKS, assert_equal_over_ranks, assert_runs_on_shards
 from rl_triton_returns import compute_discounted_returns
 
 CALLS = (
@@ -13,9 +12,9 @@ CALLS = (
 )
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_split_along_time(ranks: int) -> None:
-    assert_equal_over_ranks(compute_discounted_returns, CALLS, ranks)
+@RANKS
+def test_split_along_time(ranks: int, device: str) -> None:
+    assert_equal_over_ranks(compute_discounted_returns, CALLS, ranks, device)
 
 
 def test_on_shards() -> None:

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from rl_triton_core import api, segmented_scan
 from rl_triton_core.distributed import time_sharded
 from rl_triton_core.engine.dispatch import registered, run
-from rl_triton_core.testing.ranks import assert_equal_over_ranks, assert_runs_on_shards
+from rl_triton_core.testing.ranks import RANKS, assert_equal_over_ranks, assert_runs_on_shards
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
@@ -23,9 +23,9 @@ CALLS = (("inputs", "decays"), ("inputs", "decays", "resets", "initial"))
 
 
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
-@pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_split_along_time(ranks: int, reverse: bool) -> None:
-    assert_equal_over_ranks(functools.partial(segmented_scan, reverse=reverse), CALLS, ranks)
+@RANKS
+def test_split_along_time(ranks: int, device: str, reverse: bool) -> None:
+    assert_equal_over_ranks(functools.partial(segmented_scan, reverse=reverse), CALLS, ranks, device)
 
 
 def test_on_shards() -> None:

@@ -45,4 +45,6 @@ def warmup(function: Callable[..., Any], *arguments: Any, device: torch.device |
     )
     recorded = [y for y in (outputs if isinstance(outputs, tuple) else (outputs,)) if y.requires_grad]
     if recorded:
-        torch.autograd.backward(recorded, [torch.zeros_like(y) for y in recorded])
+        # Gradients of a loss have a number per step each; those of a sum are one number, expanded: other kernels.
+        torch.autograd.backward(recorded, [torch.zeros_like(y) for y in recorded], retain_graph=True)
+        torch.autograd.backward(recorded, [y.new_zeros(()).expand_as(y) for y in recorded])

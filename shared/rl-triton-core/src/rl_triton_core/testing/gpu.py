@@ -39,6 +39,48 @@ def assert_captures(function: Callable[..., Any], names: Sequence[str]) -> None:
             torch.testing.assert_close(output, expected, rtol=0, atol=0, equal_nan=True)
 
 
+def assert_warmup_compiles_all(function: Callable[..., Any], names: Sequence[str]) -> None:
+    """Fail if anything is compiled after a warmup: by a call, or by the gradients of a loss or of a plain sum."""
+    given = drawn_by_name(names, STEPS)
+    for tensors in (_on_gpu(given), _leaves(given)):
+        like: dict[str, Any] = {
+            name: x.detach().to("meta").requires_grad_(x.requires_grad) for name, x in tensors.items()
+        }
+        warmup(function, **like)
+        compiled = _compiled_kernels()
+        for loss in (Tensor.sum, lambda y: y.square().sum()):
+            recorded = [y for y in as_tuple(function(**tensors)) if y.requires_grad]
+            if recorded:
+                torch.autograd.backward([loss(y) for y in recorded])
+        assert _compiled_kernels() == compiled
+
+
+def _compiled_kernels() -> int:
+    """How many kernels the current device holds; Triton keeps them first among what it keeps for a device."""
+    from rl_triton_core.engine import kernels
+
+    count: int = len(kernels.scan.device_caches[torch.cuda.current_device()][0])
+    return count
+
+
+def assert_runs_on_any_device(function: Callable[..., Any], names: Sequence[str]) -> None:
+    """Fail unless tensors on another GPU than the current one are computed there, with their gradients."""
+    import pytest
+
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    given = drawn_by_name(names, STEPS)
+    here, there = (outputs_and_gradients(function, _leaves(given, f"cuda:{i}")) for i in range(2))
+    assert torch.cuda.current_device() == 0
+    torch.testing.assert_close(there, here, rtol=0, atol=0, check_device=False)
+    for _ in range(3):
+        # The same shapes on either device in turn, without gradients: what is kept for one must not serve the other.
+        for i in range(2):
+            found = as_tuple(function(**{name: x.to(f"cuda:{i}") for name, x in given.items()}))
+            torch.testing.assert_close(found, tuple(y.detach() for y in here[0]), check_device=False)
+            assert {y.device.index for y in found} == {i}
+
+
 def assert_waits_for_nothing(function: Callable[..., Any], names: Sequence[str]) -> None:
     """Fail if a call, the first or a later one, or its backward pass waits for the GPU."""
     given = drawn_by_name(names, STEPS)

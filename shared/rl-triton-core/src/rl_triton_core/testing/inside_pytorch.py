@@ -16,6 +16,8 @@ CHECKS = pytest.mark.parametrize(
             pytest.param(check, marks=pytest.mark.gpu)
             for check in (
                 gpu.assert_captures,
+                gpu.assert_warmup_compiles_all,
+                gpu.assert_runs_on_any_device,
                 gpu.assert_waits_for_nothing,
                 gpu.assert_gradients_like_the_cpu,
                 gpu.assert_compiles_on_gpu,

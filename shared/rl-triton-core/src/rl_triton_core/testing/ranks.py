@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -28,15 +29,22 @@ SPLITS: dict[int, list[tuple[int, ...]]] = {
     3: [(4, 5, 4), (0, 12, 1), (6, 0, 7), (12, 1, 0)],
     4: [(3, 4, 3, 3), (1, 0, 0, 12), (0, 13, 0, 0)],
 }
+# How many processes share a sequence, on which devices: the parameters (ranks, device) of a test.
+RANKS = pytest.mark.parametrize(
+    ("ranks", "device"), [(2, "cpu"), (3, "cpu"), (4, "cpu"), pytest.param(2, "cuda", marks=pytest.mark.gpu)]
+)
 
 
-def assert_equal_over_ranks(function: Callable[..., Tensor], calls: Sequence[Sequence[str]], ranks: int) -> None:
+def assert_equal_over_ranks(
+    function: Callable[..., Tensor], calls: Sequence[Sequence[str]], ranks: int, device: str
+) -> None:
     """Fail unless every rank has its own steps of outputs and gradients, for every split and call.
 
     `function` takes its tensors by the names of a call; it is handed to other processes, so it has to be a function of
-    a module (or a partial of one).
+    a module (or a partial of one). On "cuda" each rank has a GPU of its own, with NCCL between them, if there are as
+    many; else they share what there is, over gloo.
     """
-    _on_ranks(ranks, _check_splits, function, calls)
+    _on_ranks(ranks, device, _check_splits, function, calls, device)
 
 
 def assert_runs_on_shards(function: Callable[..., Any], calls: Sequence[Sequence[str]], *, over_time: bool) -> None:
@@ -44,18 +52,22 @@ def assert_runs_on_shards(function: Callable[..., Any], calls: Sequence[Sequence
 
     Batch shards must not communicate. `over_time` adds shards of the time axis.
     """
-    _on_ranks(2, _check_shards, function, calls, (None, 0, 1) if over_time else (None, 0))
+    _on_ranks(2, "cpu", _check_shards, function, calls, (None, 0, 1) if over_time else (None, 0))
 
 
-def _on_ranks(ranks: int, check: Callable[..., None], *arguments: Any) -> None:
+def _on_ranks(ranks: int, device: str, check: Callable[..., None], *arguments: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         rendezvous = Path(folder) / "rendezvous"
-        spawn(_process, (ranks, rendezvous, check, *arguments), nprocs=ranks)  # type: ignore[no-untyped-call]
+        spawn(_process, (ranks, rendezvous, device, check, *arguments), nprocs=ranks)  # type: ignore[no-untyped-call]
 
 
-def _process(rank: int, ranks: int, rendezvous: Path, check: Callable[..., None], *arguments: Any) -> None:
+def _process(rank: int, ranks: int, rendezvous: Path, device: str, check: Callable[..., None], *arguments: Any) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=ranks)
+    backend = "gloo"
+    if device == "cuda":
+        torch.cuda.set_device(rank % torch.cuda.device_count())
+        backend = "nccl" if torch.cuda.device_count() >= ranks else "gloo"
+    dist.init_process_group(backend, init_method=f"file://{rendezvous}", rank=rank, world_size=ranks)
     check(*arguments)
     dist.barrier()
     dist.destroy_process_group()
@@ -63,13 +75,13 @@ def _process(rank: int, ranks: int, rendezvous: Path, check: Callable[..., None]
     os._exit(0)
 
 
-def _check_splits(function: Callable[..., Tensor], calls: Sequence[Sequence[str]]) -> None:
+def _check_splits(function: Callable[..., Tensor], calls: Sequence[Sequence[str]], device: str) -> None:
     rank, ranks = dist.get_rank(), dist.get_world_size()
     for split in SPLITS[ranks]:
         first: int = sum(split[:rank])
         mine = slice(first, first + split[rank])
         for names in calls:
-            given = drawn_by_name(names, STEPS)
+            given = {name: x.to(device) for name, x in drawn_by_name(names, STEPS).items()}
             _check_outputs_and_gradients(function, given, mine)
             _check_second_derivatives(function, given, mine)
             for name in names:
@@ -78,7 +90,7 @@ def _check_splits(function: Callable[..., Tensor], calls: Sequence[Sequence[str]
             _check_time_first(function, given, mine)
     lengths = [300, *[700 // (ranks - 1)] * (ranks - 2)]
     first = sum(lengths[:rank])
-    _check_float32(function, calls[-1], slice(first, first + lengths[rank] if rank < ranks - 1 else LONG))
+    _check_float32(function, calls[-1], device, slice(first, first + lengths[rank] if rank < ranks - 1 else LONG))
 
 
 def _check_shards(function: Callable[..., Any], calls: Sequence[Sequence[str]], axes: Sequence[int | None]) -> None:
@@ -125,8 +137,8 @@ def _part(name: str, x: Tensor, mine: slice) -> Tensor:
 def _check_outputs_and_gradients(function: Callable[..., Tensor], given: dict[str, Tensor], mine: slice) -> None:
     whole = {name: x.clone().requires_grad_(x.is_floating_point()) for name, x in given.items()}
     part = {name: _part(name, x, mine).requires_grad_(x.is_floating_point()) for name, x in given.items()}
-    weights = torch.arange(1.0, STEPS + 1, dtype=torch.float64).sin()
     expected = function(**whole)
+    weights = torch.arange(1.0, STEPS + 1, dtype=torch.float64, device=expected.device).sin()
     torch.autograd.backward((expected * weights).sum())
     with time_sharded():
         output = function(**part)
@@ -183,9 +195,9 @@ def _check_time_first(function: Callable[..., Tensor], given: dict[str, Tensor],
     torch.testing.assert_close(output.t(), expected[:, mine])
 
 
-def _check_float32(function: Callable[..., Tensor], names: Sequence[str], mine: slice) -> None:
+def _check_float32(function: Callable[..., Tensor], names: Sequence[str], device: str, mine: slice) -> None:
     """Long enough for errors to compound, close to what float64 says."""
-    given = drawn_by_name(names, LONG)
+    given = {name: x.to(device) for name, x in drawn_by_name(names, LONG).items()}
     expected = function(**given)
     with time_sharded():
         output = function(**{name: _part(name, x if name in FLAGS else x.float(), mine) for name, x in given.items()})
