@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parent
 TORCH = shlex.split(os.environ.get("RL_TRITON_TORCH", "torch==2.13.0"))
 META = "rl-triton"
 DEMO = ("gymnasium>=1.1", "matplotlib", "rich")
+EXAMPLES = (*DEMO, "jax")
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run every test of the tree, slow ones included, in one environment; pytest options follow `--`."""
-    session.install(*TORCH, *editable_packages(), *test_requirements(), *DEMO)
+    session.install(*TORCH, *editable_packages(), *test_requirements(), *EXAMPLES)
     session.run("pytest", "--slow", *session.posargs)
 
 
