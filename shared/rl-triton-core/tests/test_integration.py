@@ -30,6 +30,15 @@ def test_inside_pytorch(check: Callable[..., None], names: tuple[str, ...], reve
     check(functools.partial(segmented_scan, reverse=reverse), names)
 
 
+@pytest.mark.parametrize("decay", ["per step", "number"])
+@pytest.mark.parametrize("name", ["scan", "scan_reverse"])
+def test_the_scan_of_derivatives_is_a_sound_operator(name: str, decay: str) -> None:
+    inputs, decays, resets = drawn_by_name(CALLS[1][:3], 9).values()
+    operator = getattr(torch.ops.rl_triton, name).default
+    per_step, number = (decays, 0.0) if decay == "per step" else (None, 0.5)
+    torch.library.opcheck(operator, (inputs, per_step, resets, number, 1))
+
+
 @DIRECTIONS
 @pytest.mark.parametrize("name", CALLS[1])
 def test_transforms_of_every_argument(name: str, reverse: bool) -> None:
