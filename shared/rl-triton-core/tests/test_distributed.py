@@ -68,6 +68,29 @@ def test_arguments_are_placed_alike(lone_mesh: Any) -> None:
         segmented_scan(placed(x, time), placed(x, time), initial=placed(x[:, 0], batch))
 
 
+def test_a_part_is_written_into_buffers(lone_mesh: Any) -> None:
+    x = torch.rand(2, 3, 4)
+    expected, buffer = segmented_scan(x, x, time_dim=-1), torch.empty(2, 3, 4)
+    with time_sharded():
+        assert segmented_scan(x, x, time_dim=-1, out=buffer) is buffer
+        torch.testing.assert_close(buffer, expected)
+        with torch.no_grad():
+            unrecorded = segmented_scan(x.clone().requires_grad_(), x, time_dim=-1)
+    assert not unrecorded.requires_grad
+    torch.testing.assert_close(unrecorded, expected)
+
+
+def test_one_compiled_graph_takes_shards(lone_mesh: Any) -> None:
+    x = torch.rand(2, 3)
+
+    def step(x: Tensor) -> Tensor:
+        return segmented_scan(x * 0.5, x) * 2.0
+
+    shard = DTensor.from_local(x, lone_mesh, [Shard(0), Replicate()])
+    compiled: Any = torch.compile(step, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(shard).full_tensor(), step(x))
+
+
 def test_other_algorithms_say_that_they_cannot_be_split(lone_mesh: Any) -> None:
     needs_more = registered(dataclasses.replace(api._FORWARD, name="needs_more", ahead=None, shortcut={}))
     x = torch.rand(2, 3)

@@ -257,6 +257,10 @@ def _passed_on(shard: _Shard, incoming: _Incoming) -> _Incoming:
     )
 
 
+# The newer name first, where PyTorch has it: the other warns there.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
+
 class _AllGather(torch.autograd.Function):
     """[numbers, rows ...] of every rank, stacked; the gradient is the sum over ranks of what each has of its own."""
 
@@ -266,7 +270,7 @@ class _AllGather(torch.autograd.Function):
         ranks = dist.get_world_size(group)
         gathered = mine.new_empty((ranks, *mine.shape))
         # Along the first axis, as every backend takes it.
-        dist.all_gather_into_tensor(gathered.view(ranks * mine.shape[0], -1), mine.reshape(mine.shape[0], -1), group)
+        _all_gather(gathered.view(ranks * mine.shape[0], -1), mine.reshape(mine.shape[0], -1), group)
         return gathered
 
     @staticmethod
