@@ -67,6 +67,12 @@ class History:
         self.mean_return = fmean([*latest, episode_return])
         self.episodes.append((self.steps, episode_return, self.mean_return))
 
+    def is_solved(self, target: float) -> bool:
+        return len(self.episodes) >= EPISODES_AVERAGED and self.mean_return >= target
+
+    def average(self) -> str:
+        return f"mean return {self.mean_return:.1f} over the last {EPISODES_AVERAGED} episodes"
+
 
 class Agent(nn.Module):
     """A policy over discrete actions and a state value, each a small network."""
@@ -172,7 +178,7 @@ def train(args: argparse.Namespace, history: History) -> Iterator[bool]:
     optimizer = torch.optim.Adam(agent.parameters(), lr=LEARNING_RATE, eps=1e-5)
     act = torch.no_grad()(lambda observation: agent.policy(observation).sample())
     for rollout in rollouts(envs, act, ROLLOUT_STEPS, history, args.seed, args.device):
-        solved = len(history.episodes) >= EPISODES_AVERAGED and history.mean_return >= args.target
+        solved = history.is_solved(args.target)
         yield solved
         if solved or history.steps >= args.steps:
             return
@@ -245,8 +251,7 @@ def main(argv: list[str] | None = None) -> int:
         outcome, exit_code = "Interrupted", 130
     seconds = time.perf_counter() - start
     save_curve(history, args.target, args.out)
-    average = f"mean return {history.mean_return:.1f} over the last {EPISODES_AVERAGED} episodes"
-    print(f"{outcome} after {history.steps:,} steps in {seconds:.1f} s: {average}.")
+    print(f"{outcome} after {history.steps:,} steps in {seconds:.1f} s: {history.average()}.")
     if calls := history.credit_seconds:
         detail = f"{median(calls) * 1e3:.2f} ms a call; the first, which compiles on a GPU, {calls[0] * 1e3:.2f} ms"
         print(f"Credit assignment took {sum(calls) / seconds:.2%} of the training time ({detail}).")

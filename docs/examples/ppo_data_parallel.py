@@ -17,7 +17,6 @@ import gymnasium
 import torch
 import torch.distributed as dist
 from ppo_cartpole import (
-    EPISODES_AVERAGED,
     EPOCHS,
     LEARNING_RATE,
     MAX_GRADIENT_NORM,
@@ -122,7 +121,7 @@ def train(args: argparse.Namespace, history: History) -> bool:
     actor = Actor(agent, mine, args.seed)
     for rollout in rollouts(envs, actor, ROLLOUT_STEPS, own, args.seed + mine.start, args.device):
         merge(history, own)
-        solved = len(history.episodes) >= EPISODES_AVERAGED and history.mean_return >= args.target
+        solved = history.is_solved(args.target)
         seconds = time.perf_counter() - start
         if rank == 0 and seconds >= next_line:
             print(f"{history.steps:>9,} steps  return {history.mean_return:5.1f}", flush=True)
@@ -136,15 +135,11 @@ def train(args: argparse.Namespace, history: History) -> bool:
 
 def join(args: argparse.Namespace) -> None:
     """Joins the other processes that torchrun has started; without it, this one is alone."""
-    local_rank, local_ranks = (
-        int(os.environ.get(name, i)) for i, name in enumerate(("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
-    )
     if args.device.type == "cuda":
-        if torch.cuda.device_count() < local_ranks:
-            sys.exit(
-                f"{local_ranks} processes need as many GPUs, and there are {torch.cuda.device_count()}: --device cpu"
-            )
-        args.device = torch.device("cuda", local_rank)
+        processes, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.cuda.device_count()
+        if gpus < processes:
+            sys.exit(f"{processes} processes need as many GPUs, and there are {gpus}: --device cpu")
+        args.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
         torch.cuda.set_device(args.device)
     backend = "nccl" if args.device.type == "cuda" else "gloo"
     if "RANK" in os.environ:
@@ -164,10 +159,8 @@ def main(argv: list[str] | None = None) -> None:
     if dist.get_rank() == 0:
         save_curve(history, args.target, args.out)
         outcome, seconds = "Solved" if solved else "Not solved", time.perf_counter() - start
-        average = f"mean return {history.mean_return:.1f} over the last {EPISODES_AVERAGED} episodes"
-        print(
-            f"{outcome} after {history.steps:,} steps: {average} ({seconds:.1f} s, processes: {dist.get_world_size()})."
-        )
+        machine = f"{seconds:.1f} s, processes: {dist.get_world_size()}"
+        print(f"{outcome} after {history.steps:,} steps: {history.average()} ({machine}).")
         print(f"Learning curve: {args.out.absolute()}")
     dist.barrier()
     dist.destroy_process_group()

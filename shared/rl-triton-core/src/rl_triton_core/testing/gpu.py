@@ -120,7 +120,7 @@ def assert_compiles_on_gpu(function: Callable[..., Any], names: Sequence[str]) -
 
 def assert_writes_into_gpu_buffers(function: Callable[..., Any], names: Sequence[str]) -> None:
     """Fail unless outputs are written into buffers on the GPU, of any strides, by the kernel itself."""
-    assert_writes_outputs_of(function, _on_gpu(drawn_by_name(names, STEPS)))
+    assert_writes_outputs_of(function, drawn_by_name(names, STEPS, device="cuda"))
 
 
 @contextmanager

@@ -89,7 +89,9 @@ ROW_VALUES = ("last_value", "seed_values", "initial")
 WIDE = ("action_probs_target", "next_action_probs_target", "next_q_values_all")
 
 
-def drawn_by_name(names: Sequence[str], steps: int, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
+def drawn_by_name(
+    names: Sequence[str], steps: int, dtype: torch.dtype = torch.float64, device: str = "cpu"
+) -> dict[str, Tensor]:
     """Arguments for 2 rows of so many steps and 3 actions: flags, actions, and numbers in [0.1, 0.9]."""
     generator = torch.Generator().manual_seed(7)
     given: dict[str, Tensor] = {}
@@ -100,7 +102,8 @@ def drawn_by_name(names: Sequence[str], steps: int, dtype: torch.dtype = torch.f
             given[name] = drawn < 0.2
         else:
             given[name] = (drawn * 3).long() if name == "actions" else drawn * 0.8 + 0.1
-    return given
+    # Drawn on the CPU, so that the numbers are the same on every device.
+    return {name: x.to(device) for name, x in given.items()}
 
 
 def assert_is_one_operator(function: Callable[..., Any], names: Sequence[str]) -> None:

@@ -81,7 +81,7 @@ def _check_splits(function: Callable[..., Tensor], calls: Sequence[Sequence[str]
         first: int = sum(split[:rank])
         mine = slice(first, first + split[rank])
         for names in calls:
-            given = {name: x.to(device) for name, x in drawn_by_name(names, STEPS).items()}
+            given = drawn_by_name(names, STEPS, device=device)
             _check_outputs_and_gradients(function, given, mine)
             _check_second_derivatives(function, given, mine)
             for name in names:
@@ -197,7 +197,7 @@ def _check_time_first(function: Callable[..., Tensor], given: dict[str, Tensor],
 
 def _check_float32(function: Callable[..., Tensor], names: Sequence[str], device: str, mine: slice) -> None:
     """Long enough for errors to compound, close to what float64 says."""
-    given = {name: x.to(device) for name, x in drawn_by_name(names, LONG).items()}
+    given = drawn_by_name(names, LONG, device=device)
     expected = function(**given)
     with time_sharded():
         output = function(**{name: _part(name, x if name in FLAGS else x.float(), mine) for name, x in given.items()})
