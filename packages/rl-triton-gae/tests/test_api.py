@@ -24,7 +24,7 @@ def call(**changes: Any) -> Tensor:
 def test_signature() -> None:
     parameters = inspect.signature(compute_gae).parameters
     names = ["rewards", "values", "terminateds", "truncateds", "gamma", "lambda_", "bootstrap_values", "last_value"]
-    assert list(parameters) == [*names, "next_values", "time_dim", "out"]
+    assert list(parameters) == [*names, "next_values", "boundary", "next_start", "time_dim", "out"]
     defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
     assert defaults == {
         "truncateds": None,
@@ -33,10 +33,18 @@ def test_signature() -> None:
         "bootstrap_values": None,
         "last_value": None,
         "next_values": None,
+        "boundary": "ends_at",
+        "next_start": None,
         "time_dim": 1,
         "out": None,
     }
-    assert [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY] == ["next_values", "time_dim", "out"]
+    assert [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY] == [
+        "next_values",
+        "boundary",
+        "next_start",
+        "time_dim",
+        "out",
+    ]
 
 
 BAD_CALLS: list[tuple[dict[str, Any], type[Exception], str]] = [
@@ -65,6 +73,14 @@ BAD_CALLS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"time_dim": 1.0}, TypeError, r"time_dim: expected an int, got float"),
     ({"rewards": torch.ones(())}, ValueError, r"rewards: expected at least one dimension"),
     ({"values": torch.zeros(3, 5, device="meta")}, RuntimeError, r"values: expected a tensor on cpu.*meta"),
+    ({"boundary": "start"}, ValueError, r"boundary: expected 'ends_at' or 'starts_at', got 'start'"),
+    ({"next_start": torch.zeros(3)}, ValueError, r"next_start: expected None with boundary"),
+    (
+        {"boundary": "starts_at", "next_start": torch.zeros(5)},
+        ValueError,
+        r"next_start: expected shape \(3,\).*got \(5,\)",
+    ),
+    ({"boundary": "starts_at", "next_start": True}, TypeError, r"next_start: expected a torch.Tensor, got bool"),
     (
         {"bootstrap_values": torch.zeros(3, 5), "last_value": torch.zeros(3)},
         ValueError,

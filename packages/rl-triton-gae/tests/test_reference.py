@@ -51,6 +51,28 @@ def test_gamma_and_lambda_per_step() -> None:
     assert advantages.tolist() == [[1.25, 1.0]]
 
 
+def test_flags_at_starts_by_hand() -> None:
+    ones = torch.ones(1, 4)
+    # The flag at t = 0 says nothing of this window; the second step terminated, the last one was truncated.
+    advantages = compute_gae(
+        *(ones, 2 * ones, torch.tensor([[1, 0, 1, 0]]), torch.zeros(1, 4), 0.5, 0.5),
+        last_value=torch.tensor([20.0]),
+        boundary="starts_at",
+        next_start=(torch.tensor([0]), torch.tensor([1])),
+    )
+    last = 1 + 0.5 * 20 - 2
+    assert advantages.tolist() == [[1 + 0.5 * 2 - 2 + 0.25 * -1.0, 1 - 2, 1 + 0.5 * 2 - 2 + 0.25 * last, last]]
+    # Without flags of step T the last step ended nothing; with one that terminated, nothing follows it.
+    for next_start, expected in ((None, last), (torch.tensor([2.0]), 1.0 - 2.0)):
+        advantages = compute_gae(
+            *(ones, 2 * ones, torch.zeros(1, 4), None, 0.5, 0.5),
+            last_value=torch.tensor([20.0]),
+            boundary="starts_at",
+            next_start=next_start,
+        )
+        assert advantages[0, -1] == expected
+
+
 def test_time_first_is_the_transpose() -> None:
     torch.manual_seed(0)
     rewards, values, last_value = torch.randn(3, 7), torch.randn(3, 7), torch.randn(3)

@@ -20,5 +20,5 @@ def test_compiles_without_spills(options: str, time_dim: int, backend: str, arch
     # The numbers are never read.
     x, flags = torch.empty(shape), torch.empty(shape, dtype=torch.bool)
     fields = (x, x, flags, None, None, 0.99, 0.95) if options == "nothing" else (x, x, flags, flags, x, x, x)
-    (kernel,) = compiled_kernels(_LAMBDA_RETURNS, fields, (), time_dim, backend=backend, arch=arch)
+    (kernel,) = compiled_kernels(_LAMBDA_RETURNS.ends_at, fields, (), time_dim, backend=backend, arch=arch)
     assert spilled_bytes(kernel) == 0

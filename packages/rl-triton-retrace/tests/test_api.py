@@ -40,7 +40,7 @@ def test_signature() -> None:
     parameters = inspect.signature(compute_retrace).parameters
     names = ["action_probs_target", "action_probs_behavior", "q_values", "next_q_values_all", "actions", "rewards"]
     names += ["terminateds", "truncateds", "gamma", "lambda_", "c_bar", "rho_bar"]
-    keywords = ["next_action_probs_target", "values", "time_dim", "out"]
+    keywords = ["next_action_probs_target", "values", "boundary", "next_start", "time_dim", "out"]
     assert list(parameters) == names + keywords
     defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
     assert defaults == {
@@ -49,6 +49,8 @@ def test_signature() -> None:
         "rho_bar": 1.0,
         "next_action_probs_target": None,
         "values": None,
+        "boundary": "ends_at",
+        "next_start": None,
         "time_dim": 1,
         "out": None,
     }

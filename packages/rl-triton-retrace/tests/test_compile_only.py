@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from rl_triton_core.engine.algorithm import Algorithm
 from rl_triton_core.testing.compile_only import compiled_kernels, spilled_bytes
 from rl_triton_core.testing.kernels import INTERPRETED
 from rl_triton_retrace.api import _RETRACE
@@ -30,14 +31,22 @@ PROBLEMS = [
 
 
 def compiled(
-    rows: int, steps: int, actions: int, time_dim: int = 1, dtype: torch.dtype = torch.float32, **target: Any
+    rows: int,
+    steps: int,
+    actions: int,
+    time_dim: int = 1,
+    dtype: torch.dtype = torch.float32,
+    algorithm: Algorithm = _RETRACE.ends_at,
+    **target: Any,
 ) -> list[Any]:
     shape = (rows, steps) if time_dim == 1 else (steps, rows)
     x, of_actions = torch.empty(shape, dtype=dtype), torch.empty((*shape, actions), dtype=dtype)
     flags, taken = torch.empty(shape, dtype=torch.bool), torch.empty(shape, dtype=torch.int64)
     fields = (x, of_actions, of_actions, None, x, x, taken, flags, flags, None, 0.99, 0.95, 1.0, 1.0)
-    last_policy = torch.empty((rows, actions), dtype=dtype)
-    return compiled_kernels(_RETRACE, fields, (last_policy,), time_dim, **target)
+    row_fields: tuple[Any, ...] = (torch.empty((rows, actions), dtype=dtype),)
+    if algorithm is _RETRACE.starts_at:
+        row_fields += (torch.empty(rows, dtype=torch.bool),) * 2
+    return compiled_kernels(algorithm, fields, row_fields, time_dim, **target)
 
 
 @pytest.mark.parametrize("actions", [1, 4, 6, 18, 128, 1000])
@@ -55,6 +64,15 @@ def test_compiles_for_hopper(rows: int, steps: int, actions: int) -> None:
             # Fetched ahead, sixteen bytes at a time.
             assert len(re.findall(r"cp\.async\S* [^;]*, 0x10,", kernel.asm["ptx"])) >= 3
             assert kernel.metadata.shared <= 99 * 1024
+
+
+@pytest.mark.parametrize("actions", [4, 18, 128])
+@pytest.mark.parametrize("time_dim", [0, 1])
+def test_flags_at_starts_compile(actions: int, time_dim: int) -> None:
+    for rows, steps in ((4096, 100), (2, 8192)):
+        for kernel in compiled(rows, steps, actions, time_dim, algorithm=_RETRACE.starts_at):
+            # Time-major, Triton 3.9 keeps a few registers of the 32 actions' sums in memory.
+            assert spilled_bytes(kernel) <= (24 if (actions, time_dim) == (18, 0) else 0)
 
 
 @pytest.mark.parametrize("actions", [4, 18, 128])

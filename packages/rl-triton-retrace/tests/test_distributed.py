@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rl_triton_core.testing.calls import FlagsAtStarts
 from rl_triton_core.testing.ranks import assert_runs_on_shards
 from rl_triton_retrace import compute_retrace
 
@@ -11,7 +12,9 @@ CALLS = (
         *("rewards", "terminateds", "truncateds", "gamma"),
     ),
 )
+AT_STARTS = ((*CALLS[0], "next_start", "next_start_truncated"),)
 
 
 def test_on_shards() -> None:
     assert_runs_on_shards(compute_retrace, CALLS, over_time=False)
+    assert_runs_on_shards(FlagsAtStarts(compute_retrace), AT_STARTS, over_time=False)

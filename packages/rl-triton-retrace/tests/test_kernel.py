@@ -11,7 +11,15 @@ import pytest
 import torch
 from rl_triton_core.engine import launcher, layout, prepared
 from rl_triton_core.engine.plan import Plan
-from rl_triton_core.testing.calls import BOUNDARIES, Draw, as_tuple, assert_obeys_rule, on_kernel_device
+from rl_triton_core.testing.calls import (
+    BOUNDARIES,
+    Draw,
+    FlagsAtStarts,
+    as_tuple,
+    assert_obeys_rule,
+    on_kernel_device,
+    with_flags_of_next,
+)
 from rl_triton_core.testing.cases import Case, load_cases
 from rl_triton_core.testing.kernels import INTERPRETED, kernel_device, kernel_marks
 from rl_triton_core.testing.tolerance import assert_within_rule
@@ -86,6 +94,13 @@ def test_worked_values(case: Case, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("shape", SHAPES[2:] if INTERPRETED else SHAPES, ids=str)
 def test_options(shape: tuple[int, int, int], option: str) -> None:
     check(drawn(shape, "random", option))
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("shape", SHAPES[2:3] if INTERPRETED else SHAPES, ids=str)
+def test_flags_at_starts(shape: tuple[int, int, int], option: str) -> None:
+    arguments = with_flags_of_next(drawn(shape, "random", option))
+    assert_obeys_rule(FlagsAtStarts(compute_retrace), FlagsAtStarts(reference.compute_retrace), arguments)
 
 
 @pytest.mark.parametrize("shape", [*SHAPES[:2], (2, 33, 2), (1, 40, 18)] if INTERPRETED else SHAPES[-3:], ids=str)

@@ -29,9 +29,9 @@ def compute(arguments: dict[str, Any], dim: int = 1) -> tuple[Tensor, ...]:
     row_values = (next_policy if is_row else None,)
     if is_row:
         del given["next_action_probs_target"]
-    fields = tuple(x if isinstance(x := given.get(field.name), Tensor) else None for field in _RETRACE.fields)
+    fields = tuple(x if isinstance(x := given.get(field.name), Tensor) else None for field in _RETRACE.ends_at.fields)
     numbers = tuple(
-        x if isinstance(x := given[field.name], float) else 0.0 for field in _RETRACE.fields if field.numbers
+        x if isinstance(x := given[field.name], float) else 0.0 for field in _RETRACE.ends_at.fields if field.numbers
     )
     u, decay, cut = coefficients(fields, row_values, numbers, dim)
     return emit(fields, row_values, numbers, scan_steps(u, decay, cut, dim=dim, reverse=True), dim)

@@ -21,5 +21,7 @@ def test_compiles_without_spills(options: str, time_dim: int, backend: str, arch
     x, flags = torch.empty(shape), torch.empty(shape, dtype=torch.bool)
     fields = (x, flags, flags, x, x) if options == "everything" else (x, flags, None, None, 0.99)
     last_value = torch.empty(shape[1 - time_dim]) if options == "last_value" else None
-    (kernel,) = compiled_kernels(_DISCOUNTED_RETURNS, fields, (last_value,), time_dim, backend=backend, arch=arch)
+    (kernel,) = compiled_kernels(
+        _DISCOUNTED_RETURNS.ends_at, fields, (last_value,), time_dim, backend=backend, arch=arch
+    )
     assert spilled_bytes(kernel) == 0

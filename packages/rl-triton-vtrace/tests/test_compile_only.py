@@ -25,10 +25,10 @@ def test_compiles_without_spills(option: str, layout: str, backend: str, arch: i
     given |= dict.fromkeys(("gamma", "lambda_"), x if option == "per-step" else 0.99)
     if option in ("bootstrap_values", "next_values"):
         given |= {"truncateds": flags, option: x}
-    fields = [given.get(field.name) for field in api._VTRACE.fields]
+    fields = [given.get(field.name) for field in api._VTRACE.ends_at.fields]
     last_value = torch.empty(rows) if option in ("last_value", "per-step") else None
     (kernel,) = compiled_kernels(
-        api._VTRACE, fields, (last_value,), 1 if layout == "row-major" else 0, backend=backend, arch=arch
+        api._VTRACE.ends_at, fields, (last_value,), 1 if layout == "row-major" else 0, backend=backend, arch=arch
     )
     assert spilled_bytes(kernel) == 0
 
@@ -37,7 +37,7 @@ def test_compiles_without_spills(option: str, layout: str, backend: str, arch: i
 def test_other_dtypes_and_long_rows_compile_without_spills(dtype: torch.dtype) -> None:
     x = torch.empty(2, 16384, dtype=dtype)
     fields = (x, x, x, x, torch.empty(x.shape, dtype=torch.bool), None, None, None, 0.99, 1.0, 1.0, 1.0, 1.0)
-    kernels = compiled_kernels(api._VTRACE, fields, (x[:, 0],), 1)
+    kernels = compiled_kernels(api._VTRACE.ends_at, fields, (x[:, 0],), 1)
     assert len(kernels) == 2
     for kernel in kernels:
         assert spilled_bytes(kernel) == 0

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from rl_triton_core.testing.calls import FlagsAtStarts
 from rl_triton_core.testing.inside_pytorch import CHECKS
 from rl_triton_core.testing.integration import (
+    assert_flags_at_starts_agree,
     assert_maps,
     assert_traces,
 )
@@ -118,3 +120,15 @@ CALLS = (
 @CHECKS
 def test_inside_pytorch(check: Callable[..., None], names: tuple[str, ...]) -> None:
     check(compute_vtrace, names)
+
+
+@pytest.mark.filterwarnings("ignore:truncateds without")
+@pytest.mark.parametrize("names", CALLS, ids="-".join)
+def test_flags_at_starts(names: tuple[str, ...]) -> None:
+    assert_flags_at_starts_agree(compute_vtrace, names)
+
+
+@pytest.mark.filterwarnings("ignore:truncateds without")
+@CHECKS
+def test_inside_pytorch_with_flags_at_starts(check: Callable[..., None]) -> None:
+    check(FlagsAtStarts(compute_vtrace), (*CALLS[1], "next_start", "next_start_truncated"))

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from rl_triton_core.testing.calls import BOUNDARIES, Draw, assert_obeys_rule, on_kernel_device, time_first
+from rl_triton_core.testing.calls import (
+    BOUNDARIES,
+    Draw,
+    FlagsAtStarts,
+    assert_obeys_rule,
+    on_kernel_device,
+    time_first,
+    with_flags_of_next,
+)
 from rl_triton_core.testing.cases import Case, load_cases
 from rl_triton_core.testing.kernels import INTERPRETED, kernel_device, kernel_marks
 from rl_triton_core.testing.tolerance import assert_within_rule
@@ -79,6 +87,14 @@ def test_worked_values(case: Case, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("shape", SHAPES[:1] if INTERPRETED else SHAPES, ids=str)
 def test_options(shape: tuple[int, int], option: str) -> None:
     check(drawn(shape, "random", option))
+
+
+@pytest.mark.filterwarnings("ignore:truncateds without")
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("shape", SHAPES[:1] if INTERPRETED else SHAPES, ids=str)
+def test_flags_at_starts(shape: tuple[int, int], option: str) -> None:
+    arguments = with_flags_of_next(drawn(shape, "random", option))
+    assert_obeys_rule(FlagsAtStarts(compute_vtrace), FlagsAtStarts(reference.compute_vtrace), arguments)
 
 
 @pytest.mark.parametrize("shape", SHAPES[1:], ids=str)

@@ -16,10 +16,12 @@ from rl_triton_core.boundaries import (
     continuations,
     cuts_before,
     episode_ends,
+    flags_behind,
     interrupted,
     warn_of_nan,
     warn_of_truncations,
 )
+from rl_triton_core.engine.composite import moved_to_ends
 from torch import Tensor
 
 
@@ -154,3 +156,30 @@ def test_a_discounted_continuation_is_added_part_by_part() -> None:
     assert add_discounted(torch.ones(1, 3), parts, terminateds, None, 0.5).tolist() == [[2.0, 1.0, 3.0]]
     gamma = torch.tensor([[0.5, NAN, 0.25]])
     assert add_discounted(torch.ones(1, 3), parts, terminateds, gamma, 0.0).tolist() == [[2.0, 1.0, 2.0]]
+
+
+FLAG = torch.tensor([True, False])
+
+
+def test_flags_of_the_step_behind_the_last() -> None:
+    assert flags_behind("starts_at", None, None) == (None, None)
+    assert flags_behind("starts_at", FLAG, None) == (FLAG, None)
+    assert flags_behind("starts_at", (FLAG, None), FLAG) == (FLAG, None)
+    bad: tuple[tuple[Any, Any, Any, type[Exception], str], ...] = (
+        ("ends_at", FLAG, None, ValueError, r'next_start: expected None with boundary="ends_at"'),
+        ("starts_at", (FLAG, FLAG), None, TypeError, r"next_start: expected one tensor, .*got tuple of 2"),
+        ("starts_at", FLAG, FLAG, TypeError, r"next_start: expected a pair of tensors, .*got Tensor"),
+        ("starts_at", (FLAG,), FLAG, ValueError, r"next_start: expected a pair of tensors, got 1"),
+        ("begins", None, None, ValueError, r"boundary: expected 'ends_at' or 'starts_at', got 'begins'"),
+        (True, None, None, TypeError, r"boundary: expected .*got bool"),
+    )
+    for boundary, next_start, truncateds, error, message in bad:
+        with pytest.raises(error, match=message):
+            flags_behind(boundary, next_start, truncateds)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_flags_moved_to_ends(dim: int) -> None:
+    flags = torch.tensor([[True, False, True]]).movedim(-1, dim)
+    for behind, last in ((None, False), (torch.tensor([True]), True)):
+        assert moved_to_ends(flags, behind, dim).flatten().tolist() == [False, True, last]

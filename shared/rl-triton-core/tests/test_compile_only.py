@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from rl_triton_core import api
+from rl_triton_core.engine.algorithm import Algorithm, with_flags_at_starts
 from rl_triton_core.testing.compile_only import compiled_kernels, spilled_bytes
 from rl_triton_core.testing.kernels import INTERPRETED
 
@@ -51,15 +52,19 @@ SPILLS = {
 WIDE = {name for name, (_, _, time_first) in PROBLEMS.items() if not time_first and name != "unaligned"}
 
 
-def compiled(problem: str, reverse: bool, backend: str, arch: int | str, dtype: torch.dtype) -> list[Any]:
+def compiled(
+    problem: str, reverse: bool, backend: str, arch: int | str, dtype: torch.dtype, algorithm: Algorithm | None = None
+) -> list[Any]:
     rows, steps, time_first = PROBLEMS[problem]
     shape = (steps, rows) if time_first else (rows, steps)
     # Adjacent rows or steps are what matters; the numbers are never read.
     x, resets = torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=torch.bool)
     if problem == "unaligned":
         x = torch.empty(rows, steps + 1, dtype=dtype)[:, :-1]
-    algorithm = api._BACKWARD if reverse else api._FORWARD
-    row_fields = (torch.empty(rows, dtype=dtype),)
+    algorithm = algorithm or (api._BACKWARD if reverse else api._FORWARD)
+    row_fields: tuple[torch.Tensor, ...] = (torch.empty(rows, dtype=dtype),)
+    if algorithm.start_flags:
+        row_fields += (torch.empty(rows, dtype=torch.bool),)
     return compiled_kernels(algorithm, (x, x, resets), row_fields, 0 if time_first else 1, backend=backend, arch=arch)
 
 
@@ -74,6 +79,16 @@ def test_compiles_for_hopper(problem: str, reverse: bool) -> None:
         assert len(re.findall(r"st\.shared", kernel.asm["ptx"])) < 80
         if problem in WIDE:
             assert len(re.findall(r"ld\.global\S*\.v4", kernel.asm["ptx"])) >= 2
+
+
+@pytest.mark.parametrize("problem", ["aligned", "dense", "unaligned", "walked", "dense chunks", "time-major 128"])
+def test_flags_at_starts_compile(problem: str) -> None:
+    at_starts = with_flags_at_starts(api._BACKWARD)
+    for kernel in compiled(problem, True, "cuda", 90, torch.float32, at_starts):
+        assert spilled_bytes(kernel) == 0
+        if problem in WIDE:
+            # Flags are moved in registers: they are loaded as wide as ever, eight bytes a lane.
+            assert re.search(r"ld\.global\S*(v2\.b32|b64|v8\.b8|v4\.b16)", kernel.asm["ptx"])
 
 
 @pytest.mark.parametrize("problem", ["aligned", "dense", "dense, walked", "chunks", "dense chunks"])

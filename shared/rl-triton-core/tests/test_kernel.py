@@ -15,7 +15,7 @@ import pytest
 import torch
 from rl_triton_core import api, reference, segmented_scan
 from rl_triton_core.engine import dispatch, launcher, prepared
-from rl_triton_core.engine.algorithm import FRACTION, Field, Tile
+from rl_triton_core.engine.algorithm import FRACTION, Field, Tile, with_flags_at_starts
 from rl_triton_core.engine.environment import INTERPRETER
 from rl_triton_core.testing.integration import assert_writes_outputs_of, drawn_by_name
 from rl_triton_core.testing.plans import DENSE_STRATEGIES, STRATEGIES, forced_plan
@@ -309,6 +309,36 @@ def test_dense_strategies(
     arguments["decays"][-1 if reverse else 0, 3::4] = NAN
     with forced_plan(strategy):
         check(device, arguments, oracle(arguments, reverse), reverse, batch_first)
+
+
+# Flags at the first steps of segments: what ends a segment stands in the step behind it.
+
+AT_STARTS = dispatch.registered(with_flags_at_starts(api._BACKWARD))
+
+
+@pytest.mark.skipif(not INTERPRETER, reason="a GPU gets these plans from problems of their size")
+@pytest.mark.parametrize("strategy", [*STRATEGIES, *DENSE_STRATEGIES])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float64], ids=str)
+@pytest.mark.parametrize(("rows", "steps"), [(5, 29), (8, 24)])
+def test_flags_at_starts_under_every_strategy(
+    device: str, guarded: list[Tensor], rows: int, steps: int, dtype: torch.dtype, strategy: str
+) -> None:
+    arguments = {name: x[..., :rows].contiguous() for name, x in problem(steps).items()}
+    at_ends = arguments["resets"]
+    # Flags of float64 that float32 does not tell from 0; what stands at t = 0 is ignored.
+    flags = torch.cat([torch.ones_like(at_ends[:1]), at_ends]).to(dtype) * (True if dtype == torch.bool else 1e-300)
+    for layout in (batch_first,) if strategy in DENSE_STRATEGIES else (time_first, batch_first):
+        (inputs, dim), (decays, _), (resets, _) = (
+            layout(x) for x in (arguments["inputs"], arguments["decays"], flags[:-1])
+        )
+        for next_start in (flags[-1], None):
+            if next_start is None:
+                arguments = arguments | {"resets": torch.cat([at_ends[:-1], torch.zeros_like(at_ends[:1])])}
+            with forced_plan(strategy):
+                (y,) = dispatch.run(AT_STARTS, (inputs, decays, resets), (arguments["initial"], next_start), dim)
+            references = oracle(arguments, reverse=True)
+            assert_within_rule(steps_first(y, dim), references[0], references[1], torch.float32, time_dim=0)
+        arguments = arguments | {"resets": at_ends}
 
 
 # Containment: what a reset hides may be anything.

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from rl_triton_core.boundaries import check_continuation, warn_of_truncations, warn_of_values
+from rl_triton_core.boundaries import (
+    FlagConventions,
+    check_continuation,
+    flags_behind,
+    warn_of_truncations,
+    warn_of_values,
+)
 from rl_triton_core.engine.algorithm import FRACTION, Algorithm, Field, Numbers, Tile
-from rl_triton_core.engine.dispatch import registered, run
+from rl_triton_core.engine.dispatch import run
 from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS
 from torch import Tensor
 
@@ -22,7 +28,7 @@ def _uniform_decay(numbers: Numbers) -> float:
     return gamma * lambda_
 
 
-_GAE = registered(
+_GAE = FlagConventions.of(
     Algorithm(
         name="compute_gae",
         reverse=True,
@@ -58,6 +64,8 @@ def compute_gae(
     last_value: Tensor | None = None,
     *,
     next_values: Tensor | None = None,
+    boundary: str = "ends_at",
+    next_start: Tensor | tuple[Tensor, Tensor] | None = None,
     time_dim: int = 1,
     out: Tensor | None = None,
 ) -> Tensor:
@@ -85,6 +93,11 @@ def compute_gae(
         last_value: V(s_T) per row, the shape of rewards without its time axis. Where the last step is truncated this
             must be V of its final observation, not of the observation after the reset.
         next_values: V(s_{t+1}) for every step, same shape as rewards.
+        boundary: where a flag stands. "ends_at": at the step that ended an episode. "starts_at": at the first step of
+            the next episode, so that a flag at t says that step t-1 ended; flags at t = 0 are ignored, and every other
+            argument stays where it is.
+        next_start: the flags of step T under "starts_at", which end step T-1: the shape of rewards without its time
+            axis, any dtype; a pair, for terminateds and for truncateds, where truncateds are given. None: not ended.
         time_dim: the time axis; negative counts from the end. `(T, N)` buffers pass 0.
         out: a buffer for the result, of its shape, dtype and device. It shares no memory with an argument, and no
             gradient can be recorded through it.
@@ -119,7 +132,10 @@ def compute_gae(
     """
     check_continuation(bootstrap_values, last_value, next_values)
     fields = (rewards, values, terminateds, truncateds, bootstrap_values, next_values, gamma, lambda_)
-    advantages = run(_GAE, fields, (last_value,), time_dim, out)[0]
+    algorithm, row_values = _GAE.ends_at, (last_value,)
+    if boundary != "ends_at" or next_start is not None:
+        algorithm, row_values = _GAE.starts_at, (*row_values, *flags_behind(boundary, next_start, truncateds))
+    advantages = run(algorithm, fields, row_values, time_dim, out)[0]
     if truncateds is not None:
         warn_of_truncations(truncateds, bootstrap_values, next_values)
     if CORRECTNESS_WARNINGS:
@@ -130,6 +146,8 @@ def compute_gae(
             time_dim % rewards.dim(),
             continuation_given=not (bootstrap_values is None and last_value is None and next_values is None),
             bootstrap_values=bootstrap_values,
+            boundary=boundary,
+            next_start=next_start,
             inputs={
                 "rewards": rewards,
                 "values": values,

@@ -9,7 +9,10 @@ as a recursion:
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from rl_triton_core.reference import ended_steps
 from torch import Tensor
 
 
@@ -24,6 +27,8 @@ def compute_gae(
     last_value: Tensor | None = None,
     *,
     next_values: Tensor | None = None,
+    boundary: str = "ends_at",
+    next_start: Any = None,
     time_dim: int = 1,
     dtype: torch.dtype = torch.float64,
 ) -> Tensor:
@@ -33,8 +38,7 @@ def compute_gae(
         return x.movedim(time_dim, 0).to(dtype)
 
     r, v = per_step(rewards), per_step(values)
-    terminated = terminateds.movedim(time_dim, 0) != 0
-    truncated = torch.zeros_like(terminated) if truncateds is None else truncateds.movedim(time_dim, 0) != 0
+    terminated, truncated = ended_steps(terminateds, truncateds, boundary, next_start, time_dim)
     discount = per_step(gamma) if isinstance(gamma, Tensor) else torch.full_like(r, gamma)
     mixing = per_step(lambda_) if isinstance(lambda_, Tensor) else torch.full_like(r, lambda_)
     steps = r.shape[0]

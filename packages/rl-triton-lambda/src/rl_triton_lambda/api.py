@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rl_triton_core.boundaries import warn_of_values
+from rl_triton_core.boundaries import FlagConventions, flags_behind, warn_of_values
 from rl_triton_core.engine.algorithm import FRACTION, Algorithm, Field, Numbers, Tile
-from rl_triton_core.engine.dispatch import registered, run
+from rl_triton_core.engine.dispatch import run
 from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS
 from torch import Tensor
 
@@ -28,7 +28,7 @@ def _derived_numbers(numbers: Numbers) -> Numbers:
     return gamma * (1.0 - lambda_), gamma * lambda_
 
 
-_LAMBDA_RETURNS = registered(
+_LAMBDA_RETURNS = FlagConventions.of(
     Algorithm(
         name="compute_lambda_returns",
         reverse=True,
@@ -62,6 +62,8 @@ def compute_lambda_returns(
     lambda_: float | Tensor = 0.95,
     bootstrap_values: Tensor | None = None,
     *,
+    boundary: str = "ends_at",
+    next_start: Tensor | tuple[Tensor, Tensor] | None = None,
     time_dim: int = 1,
     out: Tensor | None = None,
 ) -> Tensor:
@@ -87,6 +89,11 @@ def compute_lambda_returns(
         lambda_: mixing weight in [0, 1], one number or one per step, likewise of the transition t to t+1.
         bootstrap_values: V of the final observation at truncated steps, V(s_T) in the last column, same shape as
             rewards; there they take the place of next_values. Other entries are ignored.
+        boundary: where a flag stands. "ends_at": at the step that ended an episode. "starts_at": at the first step of
+            the next episode, so that a flag at t says that step t-1 ended; flags at t = 0 are ignored, and every other
+            argument stays where it is.
+        next_start: the flags of step T under "starts_at", which end step T-1: the shape of rewards without its time
+            axis, any dtype; a pair, for terminateds and for truncateds, where truncateds are given. None: not ended.
         time_dim: the time axis; negative counts from the end. `(T, N)` buffers pass 0.
         out: a buffer for the result, of its shape, dtype and device. It shares no memory with an argument, and no
             gradient can be recorded through it.
@@ -115,7 +122,10 @@ def compute_lambda_returns(
         tensor([[2.9688, 3.8750, 5.5000]])
     """
     fields = (rewards, next_values, terminateds, truncateds, bootstrap_values, gamma, lambda_)
-    returns = run(_LAMBDA_RETURNS, fields, (), time_dim, out)[0]
+    algorithm, row_values = _LAMBDA_RETURNS.ends_at, ()
+    if boundary != "ends_at" or next_start is not None:
+        algorithm, row_values = _LAMBDA_RETURNS.starts_at, flags_behind(boundary, next_start, truncateds)
+    returns = run(algorithm, fields, row_values, time_dim, out)[0]
     if CORRECTNESS_WARNINGS:
         warn_of_values(
             rewards,
@@ -124,6 +134,8 @@ def compute_lambda_returns(
             time_dim % rewards.dim(),
             continuation_given=True,
             bootstrap_values=bootstrap_values,
+            boundary=boundary,
+            next_start=next_start,
             inputs={
                 "rewards": rewards,
                 "next_values": next_values,

@@ -8,7 +8,10 @@ next state for the last column and at truncations:
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from rl_triton_core.reference import ended_steps
 from torch import Tensor
 
 
@@ -21,6 +24,8 @@ def compute_lambda_returns(
     lambda_: float | Tensor = 0.95,
     bootstrap_values: Tensor | None = None,
     *,
+    boundary: str = "ends_at",
+    next_start: Any = None,
     time_dim: int = 1,
     dtype: torch.dtype = torch.float64,
 ) -> Tensor:
@@ -30,8 +35,7 @@ def compute_lambda_returns(
         return x.movedim(time_dim, 0).to(dtype)
 
     r, next_value = per_step(rewards), per_step(next_values)
-    terminated = terminateds.movedim(time_dim, 0) != 0
-    truncated = torch.zeros_like(terminated) if truncateds is None else truncateds.movedim(time_dim, 0) != 0
+    terminated, truncated = ended_steps(terminateds, truncateds, boundary, next_start, time_dim)
     discount = per_step(gamma) if isinstance(gamma, Tensor) else torch.full_like(r, gamma)
     mixing = per_step(lambda_) if isinstance(lambda_, Tensor) else torch.full_like(r, lambda_)
     outside = next_value if bootstrap_values is None else per_step(bootstrap_values)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from rl_triton_core.boundaries import warn_of_values
+from rl_triton_core.boundaries import FlagConventions, flags_behind, warn_of_values
 from rl_triton_core.engine.algorithm import CLIP, FRACTION, Algorithm, Field, Tile
-from rl_triton_core.engine.dispatch import registered, run
+from rl_triton_core.engine.dispatch import run
 from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS
 from rl_triton_core.policies import warn_of_actions, warn_of_probabilities
 from torch import Tensor
@@ -20,7 +20,7 @@ def _load_tile() -> Tile:
     return Tile(_tile.coefficients, _tile.emit, _tile.derive)
 
 
-_RETRACE = registered(
+_RETRACE = FlagConventions.of(
     Algorithm(
         name="compute_retrace",
         reverse=True,
@@ -67,6 +67,8 @@ def compute_retrace(
     *,
     next_action_probs_target: Tensor | None = None,
     values: Tensor | None = None,
+    boundary: str = "ends_at",
+    next_start: Tensor | tuple[Tensor, Tensor] | None = None,
     time_dim: int = 1,
     out: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -110,6 +112,11 @@ def compute_retrace(
         next_action_probs_target: pi(.|s_{t+1}) for every step, the shape of action_probs_target; or for the last column
             only, the same without its time axis.
         values: E_pi Q(s_t, .), the shape of rewards.
+        boundary: where a flag stands. "ends_at": at the step that ended an episode. "starts_at": at the first step of
+            the next episode, so that a flag at t says that step t-1 ended; flags at t = 0 are ignored, and every other
+            argument stays where it is.
+        next_start: the flags of step T under "starts_at", which end step T-1: the shape of rewards without its time
+            axis, any dtype; a pair, for terminateds and for truncateds, where truncateds are given. None: not ended.
         time_dim: the time axis of rewards; negative counts from its end, without the actions. `(T, N)` and
             `(T, N, A)` buffers pass 0.
         out: buffers for the two results, of their shape, dtype and device, which share no memory with an argument.
@@ -171,7 +178,10 @@ def compute_retrace(
         math.inf if c_bar is None else c_bar,
         math.inf if rho_bar is None else rho_bar,
     )
-    targets, advantages = run(_RETRACE, fields, (next_action_probs_target if one_step else None,), time_dim, out)
+    algorithm, row_values = _RETRACE.ends_at, (next_action_probs_target if one_step else None,)
+    if boundary != "ends_at" or next_start is not None:
+        algorithm, row_values = _RETRACE.starts_at, (*row_values, *flags_behind(boundary, next_start, truncateds))
+    targets, advantages = run(algorithm, fields, row_values, time_dim, out)
     if CORRECTNESS_WARNINGS:
         warn_of_values(
             rewards,
@@ -180,6 +190,8 @@ def compute_retrace(
             time_dim % rewards.dim(),
             continuation_given=True,
             bootstrap_values=None,
+            boundary=boundary,
+            next_start=next_start,
             inputs={
                 "action_probs_target": action_probs_target,
                 "action_probs_behavior": action_probs_behavior,

@@ -12,8 +12,10 @@ Munos et al., "Safe and Efficient Off-Policy Reinforcement Learning", 2016, equa
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
+from rl_triton_core.reference import ended_steps
 from torch import Tensor
 
 
@@ -33,6 +35,8 @@ def compute_retrace(
     *,
     next_action_probs_target: Tensor | None = None,
     values: Tensor | None = None,
+    boundary: str = "ends_at",
+    next_start: Any = None,
     time_dim: int = 1,
     dtype: torch.dtype = torch.float64,
 ) -> tuple[Tensor, Tensor]:
@@ -46,8 +50,7 @@ def compute_retrace(
         per_step, (action_probs_target, action_probs_behavior, q_values, next_q_values_all)
     )
     r, chosen = per_step(rewards), actions.movedim(dim, 0).long()
-    terminated = terminateds.movedim(dim, 0) != 0
-    truncated = torch.zeros_like(terminated) if truncateds is None else truncateds.movedim(dim, 0) != 0
+    terminated, truncated = ended_steps(terminateds, truncateds, boundary, next_start, dim)
     discount = per_step(gamma) if isinstance(gamma, Tensor) else torch.full_like(r, gamma)
     mixing = per_step(lambda_) if isinstance(lambda_, Tensor) else torch.full_like(r, lambda_)
     steps, count = r.shape[0], policy.shape[-1]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rl_triton_core.boundaries import warn_of_truncations, warn_of_values
+from rl_triton_core.boundaries import FlagConventions, flags_behind, warn_of_truncations, warn_of_values
 from rl_triton_core.engine.algorithm import FRACTION, Algorithm, Field, Numbers, Tile
 from rl_triton_core.engine.arguments import check_exclusive
-from rl_triton_core.engine.dispatch import registered, run
+from rl_triton_core.engine.dispatch import run
 from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS
 from torch import Tensor
 
@@ -22,7 +22,7 @@ def _uniform_decay(numbers: Numbers) -> float:
     return numbers[0]
 
 
-_DISCOUNTED_RETURNS = registered(
+_DISCOUNTED_RETURNS = FlagConventions.of(
     Algorithm(
         name="compute_discounted_returns",
         reverse=True,
@@ -52,6 +52,8 @@ def compute_discounted_returns(
     bootstrap_values: Tensor | None = None,
     *,
     last_value: Tensor | None = None,
+    boundary: str = "ends_at",
+    next_start: Tensor | tuple[Tensor, Tensor] | None = None,
     time_dim: int = 1,
     out: Tensor | None = None,
 ) -> Tensor:
@@ -76,6 +78,11 @@ def compute_discounted_returns(
             rewards. Other entries are ignored.
         last_value: V(s_T) per row, the shape of rewards without its time axis. Where the last step is truncated this
             must be V of its final observation, not of the observation after the reset.
+        boundary: where a flag stands. "ends_at": at the step that ended an episode. "starts_at": at the first step of
+            the next episode, so that a flag at t says that step t-1 ended; flags at t = 0 are ignored, and every other
+            argument stays where it is.
+        next_start: the flags of step T under "starts_at", which end step T-1: the shape of rewards without its time
+            axis, any dtype; a pair, for terminateds and for truncateds, where truncateds are given. None: not ended.
         time_dim: the time axis; negative counts from the end. `(T, N)` buffers pass 0.
         out: a buffer for the result, of its shape, dtype and device. It shares no memory with an argument, and no
             gradient can be recorded through it.
@@ -108,7 +115,13 @@ def compute_discounted_returns(
     if bootstrap_values is not None:
         check_exclusive(bootstrap_values=bootstrap_values, last_value=last_value)
     fields = (rewards, terminateds, truncateds, bootstrap_values, gamma)
-    returns = run(_DISCOUNTED_RETURNS, fields, (last_value,), time_dim, out)[0]
+    algorithm, row_values = _DISCOUNTED_RETURNS.ends_at, (last_value,)
+    if boundary != "ends_at" or next_start is not None:
+        algorithm, row_values = (
+            _DISCOUNTED_RETURNS.starts_at,
+            (*row_values, *flags_behind(boundary, next_start, truncateds)),
+        )
+    returns = run(algorithm, fields, row_values, time_dim, out)[0]
     if truncateds is not None:
         warn_of_truncations(truncateds, bootstrap_values, takes_next_values=False)
     if CORRECTNESS_WARNINGS:
@@ -119,6 +132,8 @@ def compute_discounted_returns(
             time_dim % rewards.dim(),
             continuation_given=not (bootstrap_values is None and last_value is None),
             bootstrap_values=bootstrap_values,
+            boundary=boundary,
+            next_start=next_start,
             inputs={
                 "rewards": rewards,
                 "bootstrap_values": bootstrap_values,

@@ -8,7 +8,10 @@ state where an episode goes on outside the window:
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from rl_triton_core.reference import ended_steps
 from torch import Tensor
 
 
@@ -20,6 +23,8 @@ def compute_discounted_returns(
     bootstrap_values: Tensor | None = None,
     *,
     last_value: Tensor | None = None,
+    boundary: str = "ends_at",
+    next_start: Any = None,
     time_dim: int = 1,
     dtype: torch.dtype = torch.float64,
 ) -> Tensor:
@@ -29,8 +34,7 @@ def compute_discounted_returns(
         return x.movedim(time_dim, 0).to(dtype)
 
     r = per_step(rewards)
-    terminated = terminateds.movedim(time_dim, 0) != 0
-    truncated = torch.zeros_like(terminated) if truncateds is None else truncateds.movedim(time_dim, 0) != 0
+    terminated, truncated = ended_steps(terminateds, truncateds, boundary, next_start, time_dim)
     discount = per_step(gamma) if isinstance(gamma, Tensor) else torch.full_like(r, gamma)
     steps = r.shape[0]
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import math
 
-from rl_triton_core.boundaries import check_continuation, warn_of_truncations, warn_of_values
+from rl_triton_core.boundaries import (
+    FlagConventions,
+    check_continuation,
+    flags_behind,
+    warn_of_truncations,
+    warn_of_values,
+)
 from rl_triton_core.engine.algorithm import CLIP, FRACTION, Algorithm, Field, Tile
-from rl_triton_core.engine.dispatch import registered, run
+from rl_triton_core.engine.dispatch import run
 from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS
 from torch import Tensor
 
@@ -19,7 +25,7 @@ def _load_tile() -> Tile:
     return Tile(_tile.coefficients, _tile.emit)
 
 
-_VTRACE = registered(
+_VTRACE = FlagConventions.of(
     Algorithm(
         name="compute_vtrace",
         reverse=True,
@@ -65,6 +71,8 @@ def compute_vtrace(
     next_values: Tensor | None = None,
     lambda_: float | Tensor = 1.0,
     pg_rho_bar: float | None = None,
+    boundary: str = "ends_at",
+    next_start: Tensor | tuple[Tensor, Tensor] | None = None,
     time_dim: int = 1,
     out: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -106,6 +114,11 @@ def compute_vtrace(
         next_values: V(s_{t+1}) for every step, same shape as rewards.
         lambda_: mixing weight in [0, 1], one number or one per step.
         pg_rho_bar: positive clip of the ratio that weighs the advantages; None for rho_bar, `math.inf` for no clip.
+        boundary: where a flag stands. "ends_at": at the step that ended an episode. "starts_at": at the first step of
+            the next episode, so that a flag at t says that step t-1 ended; flags at t = 0 are ignored, and every other
+            argument stays where it is.
+        next_start: the flags of step T under "starts_at", which end step T-1: the shape of rewards without its time
+            axis, any dtype; a pair, for terminateds and for truncateds, where truncateds are given. None: not ended.
         time_dim: the time axis; negative counts from the end. `(T, N)` buffers pass 0.
         out: buffers for the two results, of their shape, dtype and device, which share no memory with an argument.
 
@@ -153,7 +166,10 @@ def compute_vtrace(
         *(rewards, values, log_pi_target, log_pi_behavior, terminateds, truncateds, bootstrap_values, next_values),
         *(gamma, lambda_, rho_bar, c_bar, pg_rho_bar),
     )
-    targets, advantages = run(_VTRACE, fields, (last_value,), time_dim, out)
+    algorithm, row_values = _VTRACE.ends_at, (last_value,)
+    if boundary != "ends_at" or next_start is not None:
+        algorithm, row_values = _VTRACE.starts_at, (*row_values, *flags_behind(boundary, next_start, truncateds))
+    targets, advantages = run(algorithm, fields, row_values, time_dim, out)
     if truncateds is not None:
         warn_of_truncations(truncateds, bootstrap_values, next_values)
     if CORRECTNESS_WARNINGS:
@@ -164,6 +180,8 @@ def compute_vtrace(
             time_dim % rewards.dim(),
             continuation_given=not (bootstrap_values is None and last_value is None and next_values is None),
             bootstrap_values=bootstrap_values,
+            boundary=boundary,
+            next_start=next_start,
             inputs={
                 "log_pi_target": log_pi_target,
                 "log_pi_behavior": log_pi_behavior,

@@ -14,8 +14,10 @@ equation 1 as the recursion of its remark 1, lambda as in remark 2, and the adva
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
+from rl_triton_core.reference import ended_steps
 from torch import Tensor
 
 
@@ -35,6 +37,8 @@ def compute_vtrace(
     next_values: Tensor | None = None,
     lambda_: float | Tensor = 1.0,
     pg_rho_bar: float | None = None,
+    boundary: str = "ends_at",
+    next_start: Any = None,
     time_dim: int = 1,
     dtype: torch.dtype = torch.float64,
 ) -> tuple[Tensor, Tensor]:
@@ -44,8 +48,7 @@ def compute_vtrace(
         return x.movedim(time_dim, 0).to(dtype)
 
     r, v = per_step(rewards), per_step(values)
-    terminated = terminateds.movedim(time_dim, 0) != 0
-    truncated = torch.zeros_like(terminated) if truncateds is None else truncateds.movedim(time_dim, 0) != 0
+    terminated, truncated = ended_steps(terminateds, truncateds, boundary, next_start, time_dim)
     discount = per_step(gamma) if isinstance(gamma, Tensor) else torch.full_like(r, gamma)
     mixing = per_step(lambda_) if isinstance(lambda_, Tensor) else torch.full_like(r, lambda_)
     ratio = torch.exp(per_step(log_pi_target) - per_step(log_pi_behavior))

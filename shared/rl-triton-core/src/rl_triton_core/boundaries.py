@@ -1,18 +1,23 @@
 """What flags mean: episode ends, and the value that a step continues with.
 
-A flag stands at the step that ends an episode. A terminated step continues with 0, a truncated one with the value of
-the state that was cut off; both at once is a termination. `_boundaries_tile` says the same to Triton.
+A flag stands at the step that ends an episode, unless a call says that it stands at the first step of the next one
+(`boundary="starts_at"`); it is then moved before anything else here is asked. A terminated step continues with 0, a
+truncated one with the value of the state that was cut off; both at once is a termination. `_boundaries_tile` says the
+same to Triton.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
+from rl_triton_core.engine.algorithm import Algorithm, with_flags_at_starts
 from rl_triton_core.engine.arguments import check_exclusive
+from rl_triton_core.engine.composite import moved_to_ends
+from rl_triton_core.engine.dispatch import registered
 from rl_triton_core.engine.environment import warn_caller
 from rl_triton_core.engine.modes import holds_numbers
 
@@ -35,6 +40,52 @@ def check_boundary(boundary: Any) -> None:
     if isinstance(boundary, str):
         raise ValueError(f"boundary: expected {expected}, got {boundary!r}")
     raise TypeError(f"boundary: expected {expected}, got {type(boundary).__name__}")
+
+
+class FlagConventions(NamedTuple):
+    """A backward algorithm under both conventions, registered."""
+
+    ends_at: Algorithm
+    starts_at: Algorithm
+
+    @classmethod
+    def of(cls, algorithm: Algorithm) -> FlagConventions:
+        """Both forms of an algorithm whose flags stand at the steps that end episodes."""
+        return cls(registered(algorithm), registered(with_flags_at_starts(algorithm)))
+
+
+def flags_behind(boundary: Any, next_start: Any, truncateds: Any) -> tuple[Any, ...]:
+    """The flags of step T, one for terminateds and one for truncateds, under `boundary="starts_at"`.
+
+    Args:
+        boundary: the argument of that name.
+        next_start: the argument of that name: a flag a row, or a pair of them where `truncateds` are given.
+        truncateds: the argument of that name, or None.
+
+    Raises:
+        TypeError: a boundary that is no str, or one flag where a pair is expected, or a pair where one is.
+        ValueError: a boundary that is no convention, a pair of another length, or flags of step T under "ends_at".
+    """
+    check_boundary(boundary)
+    if next_start is None:
+        return None, None
+    if boundary == "ends_at":
+        raise ValueError('next_start: expected None with boundary="ends_at", where no flag of step T is read')
+    if truncateds is None:
+        if isinstance(next_start, (tuple, list)):
+            raise TypeError(
+                f"next_start: expected one tensor, as there are no truncateds, got {type(next_start).__name__} of "
+                f"{len(next_start)}"
+            )
+        return next_start, None
+    if not isinstance(next_start, (tuple, list)):
+        raise TypeError(
+            "next_start: expected a pair of tensors, for terminateds and for truncateds, got "
+            f"{type(next_start).__name__}"
+        )
+    if len(next_start) != 2:
+        raise ValueError(f"next_start: expected a pair of tensors, got {len(next_start)}")
+    return tuple(next_start)
 
 
 def check_continuation(bootstrap_values: Any, last_value: Any, next_values: Any) -> None:
@@ -161,10 +212,13 @@ def warn_of_values(
     continuation_given: bool,
     bootstrap_values: Tensor | None,
     inputs: dict[str, Any],
+    boundary: str = "ends_at",
+    next_start: Any = None,
 ) -> None:
     """Warn of values that are legal but rarely meant. It looks into the tensors, so it may wait for the device.
 
     Tensors that hold no numbers to look at (on the meta device, or under a transform or a mode) are passed over.
+    Arguments are those of the call, and have been checked.
 
     Warns:
         UserWarning: NaN in an input; a non-zero bootstrap value at an ordinary step; a last column that neither ended
@@ -176,6 +230,10 @@ def warn_of_values(
         warn_caller(message)
     if rewards.numel() == 0:
         return
+    if boundary == "starts_at":
+        behind, behind_truncated = flags_behind(boundary, next_start, truncateds)
+        terminateds = moved_to_ends(terminateds, behind, dim)
+        truncateds = None if truncateds is None else moved_to_ends(truncateds, behind_truncated, dim)
     ended = terminateds != 0 if truncateds is None else (terminateds != 0) | (truncateds != 0)
     last = rewards.shape[dim] - 1
     if bootstrap_values is not None:

@@ -115,11 +115,13 @@ def _run(
         )
     first = fields[0]
     assert isinstance(first, Tensor)
-    problem = problem_of(algorithm, fields, row_fields)
     steps, rank = first.shape[dim], dist.get_rank(group)
     if 0 in (*first.shape[:dim], *first.shape[dim + 1 :]):
         # No rows, on any rank.
-        return (empty_output(first, problem.dtype),)
+        return (empty_output(first, algorithm.output_dtype((*fields, *row_fields))),)
+    if algorithm.start_flags:
+        row_fields = _with_flags_behind(algorithm, fields, row_fields, dim, group)
+    problem = problem_of(algorithm, fields, row_fields, dim)
     if steps > 0:
         u, decay, cut = algorithm.coefficients(*problem[:3], dim)
         summary = _summary(algorithm, problem, u, decay, cut, dim)
@@ -138,6 +140,32 @@ def _run(
     _edge(with_edge, algorithm, dim).copy_(_edge_state(shards[rank], incoming))
     states = _scan(with_edge, decay, cut, dim=dim, reverse=algorithm.reverse)
     return emitted(algorithm, problem, states, dim, first)
+
+
+def _with_flags_behind(
+    algorithm: Algorithm,
+    fields: Sequence[Tensor | float | None],
+    row_fields: Sequence[Tensor | None],
+    dim: int,
+    group: dist.ProcessGroup | None,
+) -> list[Any]:
+    """The row fields with the flags of the step behind a shard: the first ones of the next shard that has steps.
+
+    Behind the last of those shards are its own. A call with such flags costs one more all-gather.
+    """
+    arguments = {field.name: value for field, value in algorithm.described((*fields, *row_fields))}
+    moved = [(arguments[name], behind) for name, behind in algorithm.start_flags if arguments[name] is not None]
+    first = [
+        x.select(dim, 0) != 0 if x.shape[dim] else x.new_zeros(x.shape[:dim] + x.shape[dim + 1 :]) != 0
+        for x, _ in moved
+    ]
+    there = torch.full_like(first[0], moved[0][0].shape[dim] > 0)
+    gathered: Tensor = _AllGather.apply(torch.stack([there, *first]).to(torch.uint8), group)  # type: ignore[no-untyped-call]
+    for shard in reversed(gathered[dist.get_rank(group) + 1 :].unbind()):
+        for flags, (_, behind) in zip(shard[1:], moved, strict=True):
+            after = arguments[behind]
+            arguments[behind] = torch.where(shard[0] != 0, flags, 0 if after is None else after != 0)
+    return [arguments[field.name] for field in algorithm.row_fields]
 
 
 _scan = partial(differentiable_scan, forward=scan)

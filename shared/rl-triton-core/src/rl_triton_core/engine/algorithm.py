@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -92,8 +92,11 @@ class Algorithm:
     tensor is 0, and what follows from it not to be read. `derived` is how many values the tile derives from wide
     fields. Outputs that are targets are not `differentiable`: no gradient is recorded. `ahead` names the real
     fields of which u takes the neighbour's values, in proportion, where no cut stands; None means that a step needs
-    more of its neighbour than that and its state, so that a sequence cannot be split. `operator` is what PyTorch knows
-    the algorithm by, once it is registered. `shortcut` is the dispatcher's: the way straight to the last call.
+    more of its neighbour than that and its state, so that a sequence cannot be split. `start_flags` names the flags
+    that stand at the first step of an episode, each with the row field that holds the flag of the step behind the last
+    one; these are the last row fields. The engine moves such flags to the steps that ended, before the algorithm's
+    functions see them. `operator` is what PyTorch knows the algorithm by, once it is registered. `shortcut` is the
+    dispatcher's: the way straight to the last call.
     """
 
     name: str
@@ -111,6 +114,7 @@ class Algorithm:
     derived: int = 0
     differentiable: bool = True
     ahead: tuple[str, ...] | None = None
+    start_flags: tuple[tuple[str, str], ...] = ()
     operator: Any = None
     shortcut: dict[str, Any] = field(default_factory=dict, repr=False)
 
@@ -133,3 +137,18 @@ class Algorithm:
             found = len(fields) + (self.derived if fields is self.fields else 0)
             if found > most:
                 raise ValueError(f"{self.name}: expected at most {most} {kind}, got {found}")
+
+
+def with_flags_at_starts(algorithm: Algorithm) -> Algorithm:
+    """A backward algorithm whose flags stand at the first step of the next episode, not at the last of the one before.
+
+    The flags of the step behind the last one are further row fields; without them no episode ends there.
+    """
+    flags = [field.name for field in algorithm.fields if field.flag]
+    behind = [Field(name, flag=True) for name in ("next_start", "next_start[1]")[: len(flags)]]
+    return replace(
+        algorithm,
+        name=f"{algorithm.name}, starts_at",
+        row_fields=(*algorithm.row_fields, *behind),
+        start_flags=tuple((flag, field.name) for flag, field in zip(flags, behind, strict=True)),
+    )

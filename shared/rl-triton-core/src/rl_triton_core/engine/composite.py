@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -34,9 +34,9 @@ class Problem(NamedTuple):
 
 
 def problem_of(
-    algorithm: Algorithm, fields: Sequence[Tensor | float | None], row_fields: Sequence[Tensor | None]
+    algorithm: Algorithm, fields: Sequence[Tensor | float | None], row_fields: Sequence[Tensor | None], dim: int
 ) -> Problem:
-    """Convert the arguments of a checked call."""
+    """Convert the arguments of a checked call; flags come to stand at the steps that end episodes."""
     arguments = (*fields, *row_fields)
     result = algorithm.output_dtype(arguments)
     number = accumulation_dtype(result)
@@ -53,7 +53,20 @@ def problem_of(
         for field, value in zip(algorithm.fields, fields, strict=True)
         if field.numbers
     )
-    return Problem(tuple(converted[: len(fields)]), tuple(converted[len(fields) :]), numbers, result)
+    if algorithm.start_flags and cast(Tensor, fields[0]).shape[dim] > 0:
+        places = {field.name: place for place, field in enumerate((*algorithm.fields, *algorithm.row_fields))}
+        for name, behind in algorithm.start_flags:
+            flags = converted[places[name]]
+            if flags is not None:
+                converted[places[name]] = moved_to_ends(flags, converted[places[behind]], dim)
+    rows = converted[len(fields) : len(converted) - len(algorithm.start_flags)]
+    return Problem(tuple(converted[: len(fields)]), tuple(rows), numbers, result)
+
+
+def moved_to_ends(flags: Tensor, behind: Tensor | None, dim: int) -> Tensor:
+    """Flags at the first steps of episodes, as flags at the last steps; `behind` is that of the step after the last."""
+    last = torch.zeros_like(flags.narrow(dim, 0, 1)) if behind is None else behind.unsqueeze(dim)
+    return torch.cat([flags.narrow(dim, 1, flags.shape[dim] - 1), last], dim)
 
 
 def compute(
@@ -66,7 +79,7 @@ def compute(
     """The outputs of a checked call, differentiable in every real input if the scan is."""
     first = fields[0]
     assert isinstance(first, Tensor)
-    problem = problem_of(algorithm, fields, row_fields)
+    problem = problem_of(algorithm, fields, row_fields, dim)
     if first.numel() == 0:
         return tuple(empty_output(first, problem.dtype) for _ in range(algorithm.outputs))
     if is_transformed():

@@ -77,6 +77,22 @@ def load_field(start, time_stride, KIND: tl.constexpr, t, mask, NUMBER: tl.const
 
 
 @triton.jit
+def flag_behind(flag, row_flag, at_open_end):
+    """A flag moved here from the step behind; at the open end it is the row's, or none."""
+    if row_flag is not None:
+        return tl.where(at_open_end, row_flag, flag)
+    else:
+        return flag & ~at_open_end
+
+
+@triton.jit
+def flags_behind(flags, beyond, row_flag, at_open_end, STEPS: tl.constexpr):
+    """The same for the steps of groups, [rows, lanes, STEPS]; `beyond` is the flag of the step behind each group."""
+    moved = join_steps(split_steps(flags, STEPS)[1:] + (beyond,), STEPS)
+    return flag_behind(moved, row_flag[:, :, None] if row_flag is not None else None, at_open_end)
+
+
+@triton.jit
 def derive_at(
     step,
     at_open_end,
@@ -332,7 +348,8 @@ def scan(
     COEFFICIENTS: tl.constexpr,
     EMIT: tl.constexpr,
     DERIVE: tl.constexpr,
-    REVERSE: tl.constexpr,  # the algorithm
+    REVERSE: tl.constexpr,
+    STARTS: tl.constexpr,  # the algorithm
     N_FIELDS: tl.constexpr,
     N_WIDE: tl.constexpr,
     N_DERIVED: tl.constexpr,
@@ -464,7 +481,7 @@ def scan(
 
         row_values = [
             (
-                tl.load(
+                load_field(
                     row_start(
                         pointers[ROW_FIELDS[i][0]],
                         outer_strides,
@@ -475,9 +492,12 @@ def scan(
                         ROW_FIELDS[i][2],
                         1,
                     ),
+                    0,
+                    ROW_FIELDS[i][3],
+                    0,
                     opening & (opening_rows < n_rows),
-                    other=0,
-                ).to(NUMBER)
+                    NUMBER,
+                )
                 if ROW_FIELDS[i] is not None
                 else None
             )
@@ -543,6 +563,17 @@ def scan(
                 )
                 for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_FIELDS]
             ]
+            if STARTS is not None:
+                in_row = dense_t if DENSE else t
+                opens_wide = in_row[:, :, None] + tl.arange(0, STEPS)[None, None, :] == open_end
+                loaded = [
+                    (
+                        flags_behind(loaded[i], beyond[i], row_values[STARTS[i]], opens_wide, STEPS)
+                        if STARTS[i] is not None and FIELDS[i] is not None
+                        else loaded[i]
+                    )
+                    for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_FIELDS]
+                ]
             if N_DERIVED > 0:
                 derived = derive_at(
                     loaded, wide_t == open_end, wide_mask, rows[:, :, None], wide_t, pointers, outer_strides,
@@ -577,6 +608,22 @@ def scan(
                 ]
                 for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]
             ]
+            if STARTS is not None:
+                steps = [
+                    [
+                        (
+                            flag_behind(
+                                steps[j + 1][i] if j < STEPS - 1 else beyond[i],
+                                row_values[STARTS[i]],
+                                t + j == open_end,
+                            )
+                            if STARTS[i] is not None and FIELDS[i] is not None
+                            else steps[j][i]
+                        )
+                        for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_FIELDS]
+                    ]
+                    for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]
+                ]
             if N_DERIVED > 0:
                 derived = [
                     derive_at(

@@ -157,7 +157,7 @@ class KernelCall:
             if field.wide:
                 wide.append(slots.add_wide(s, in_time=False))
             else:
-                row_fields.append(slots.add_row_value(s))
+                row_fields.append(slots.add_row_value(s, field))
         output_slots = tuple([slots.add(s) for s in output_strides])
         self.layout_arguments = slots.arguments()
         self.size_arguments = (
@@ -176,6 +176,7 @@ class KernelCall:
             "EMIT": tile.emit,
             "DERIVE": tile.derive,
             "REVERSE": algorithm.reverse,
+            "STARTS": _starts(algorithm),
             "N_FIELDS": len(fields),
             "N_WIDE": len(wide),
             "N_DERIVED": algorithm.derived,
@@ -343,12 +344,12 @@ class _Slots:
         inner = None if strides.inner is None else strides.inner // unit
         return self._slot((outer, inner, strides.inner_size, strides.time, None), _kind(field))
 
-    def add_row_value(self, strides: layout.Strides | None) -> _Slot | None:
+    def add_row_value(self, strides: layout.Strides | None, field: Field) -> _Slot | None:
         """A slot for the next tensor with one value a row."""
         if strides is None:
             return None
         outer = None if strides.outer == 1 and strides.inner is None else strides.outer
-        return self._slot((outer, strides.inner, strides.inner_size, None, None), _kind(None))
+        return self._slot((outer, strides.inner, strides.inner_size, None, None), _kind(field))
 
     def add_wide(self, strides: layout.Strides | None, *, in_time: bool = True) -> _Slot | None:
         """A slot for the next tensor with a value for every action, per step or (not `in_time`) per row."""
@@ -373,6 +374,15 @@ class _Slots:
         odd = tuple([None if stride is None else 2 * stride + 1 for stride in outer])
         actions = action if any(stride is not None for stride in action) else None
         return (odd, inner, sizes, time, actions) if any(sizes) else (odd, None, None, time, actions)
+
+
+def _starts(algorithm: Algorithm) -> tuple[int | None, ...] | None:
+    """For every field that a step has, which row value is the flag behind its last one; None where none is moved."""
+    if not algorithm.start_flags:
+        return None
+    row_fields = [field.name for field in algorithm.row_fields if not field.wide]
+    behind = {flag: row_fields.index(name) for flag, name in algorithm.start_flags}
+    return tuple([behind.get(field.name) for field in algorithm.fields if not field.wide])
 
 
 def _kind(field: Field | None) -> int:

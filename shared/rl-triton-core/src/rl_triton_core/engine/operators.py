@@ -40,7 +40,7 @@ def define(algorithm: Algorithm, recorded: Recorded | None) -> Algorithm:
 
     `recorded(algorithm, fields, row_fields, dim)` runs calls with a derivative; without it, nothing is recorded.
     """
-    name = re.sub(r"\W+", "_", algorithm.name)
+    name = _identifier(algorithm.name)
     is_new = not hasattr(torch.ops.rl_triton, name)
     if is_new:
         _LIBRARY.define(f"{name}{_schema(algorithm)}", tags=_TAGS)
@@ -129,10 +129,14 @@ def _schema(algorithm: Algorithm) -> str:
     first, *others = (field for field in algorithm.fields if field.per_step)
     tensors = [f"Tensor {first.name}"]
     tensors += [f"Tensor{'' if field.required and not field.numbers else '?'} {field.name}" for field in others]
-    tensors += [f"Tensor? {field.name}_of_row" for field in algorithm.row_fields]
+    tensors += [f"Tensor? {_identifier(field.name)}_of_row" for field in algorithm.row_fields]
     numbers = [f"float {field.name}_number" for field in algorithm.fields if field.numbers]
     returned = "Tensor" if algorithm.outputs == 1 else f"({', '.join(['Tensor'] * algorithm.outputs)})"
     return f"({', '.join((*tensors, *numbers))}, int time_dim) -> {returned}"
+
+
+def _identifier(name: str) -> str:
+    return re.sub(r"\W+", "_", name).strip("_")
 
 
 def _unpacked(algorithm: Algorithm, arguments: Sequence[Any]) -> Call:

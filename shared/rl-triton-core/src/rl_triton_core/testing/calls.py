@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -37,6 +38,30 @@ class Draw:
         elif boundaries == "random":
             flags = torch.rand(self.shape, generator=self.generator) < density
         return flags
+
+
+@dataclass(frozen=True)
+class FlagsAtStarts:
+    """A function with flags at the first steps of episodes; those of step T come as two tensors instead of a pair."""
+
+    function: Callable[..., Any]
+
+    def __call__(
+        self, *, next_start: Tensor | None = None, next_start_truncated: Tensor | None = None, **given: Any
+    ) -> Any:
+        behind: Any = next_start
+        if given.get("truncateds") is not None and (next_start is not None or next_start_truncated is not None):
+            behind = (next_start, next_start_truncated)
+        return self.function(**given, boundary="starts_at", next_start=behind)
+
+
+def with_flags_of_next(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments for `FlagsAtStarts`, with flags of step T that are set for every third row."""
+    rows = arguments["terminateds"].shape[0]
+    given = arguments | {"next_start": (torch.arange(rows) % 3 == 1)}
+    if arguments.get("truncateds") is not None:
+        given["next_start_truncated"] = (torch.arange(rows) % 3 == 2).to(torch.int64)
+    return given
 
 
 def time_first(x: Any) -> Any:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rl_triton_core.testing.calls import as_tuple, outputs_and_gradients
+from rl_triton_core.testing.calls import FlagsAtStarts, as_tuple, outputs_and_gradients
 
 
 def assert_maps(one: Callable[[Tensor], Any], many: Tensor) -> None:
@@ -84,8 +84,8 @@ def assert_traces(one: Callable[..., Any], tensors: Sequence[Tensor]) -> None:
     torch.testing.assert_close(traced(*others), one(*others))
 
 
-FLAGS = ("terminateds", "truncateds", "dones", "resets")
-ROW_VALUES = ("last_value", "seed_values", "initial")
+FLAGS = ("terminateds", "truncateds", "dones", "resets", "next_start", "next_start_truncated")
+ROW_VALUES = ("last_value", "seed_values", "initial", "next_start", "next_start_truncated")
 WIDE = ("action_probs_target", "next_action_probs_target", "next_q_values_all")
 
 
@@ -179,6 +179,31 @@ def assert_writes_outputs_of(function: Callable[..., Any], given: dict[str, Tens
                 tolerance = 0.0 if buffer.stride() == y.stride() else None
                 torch.testing.assert_close(buffer, y, rtol=tolerance, atol=tolerance, equal_nan=True)
                 assert (whole == -7.0).sum() == whole.numel() - y.numel()
+
+
+def assert_flags_at_starts_agree(function: Callable[..., Any], names: Sequence[str]) -> None:
+    """Fail unless flags at the first steps of episodes give what the same flags at the last steps do, derivatives too.
+
+    `function` takes both conventions; `names` are those of a call with flags at the last steps.
+    """
+    for steps in (1, 2, 9):
+        given = drawn_by_name(names, steps)
+        moved, behind = dict(given), {}
+        for name, next_name in (("terminateds", "next_start"), ("truncateds", "next_start_truncated")):
+            if name in given:
+                # What stands at t = 0 is ignored.
+                moved[name] = torch.cat([torch.ones_like(given[name][:, :1]), given[name][:, :-1]], 1)
+                behind[next_name] = given[name][:, -1]
+        at_starts = FlagsAtStarts(function)
+        unended = {name: x.clone() for name, x in given.items()}
+        for name in behind:
+            unended["terminateds" if name == "next_start" else "truncateds"][:, -1] = False
+        for ours, theirs in ((moved | behind, given), (moved, unended)):
+            results = []
+            for one, tensors in ((at_starts, ours), (function, theirs)):
+                leaves = {name: x.clone().requires_grad_(_is_floating(x)) for name, x in tensors.items()}
+                results.append(outputs_and_gradients(one, leaves))
+            torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
 
 
 def assert_compiles_once(function: Callable[..., Any], names: Sequence[str]) -> None:
