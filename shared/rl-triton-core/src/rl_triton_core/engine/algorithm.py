@@ -80,7 +80,25 @@ class Tile:
 
 
 @dataclass(frozen=True, eq=False)
-class Algorithm:
+class Signature:
+    """What a function takes: values per step, the first of which is the one all others are shaped like, and per row."""
+
+    fields: tuple[Field, ...]
+    row_fields: tuple[Field, ...]
+
+    def described(self, arguments: Iterable[Any]) -> list[tuple[Field, Any]]:
+        """Every argument of a call with its field: those of the fields, then of the row fields."""
+        return list(zip((*self.fields, *self.row_fields), arguments, strict=True))
+
+    def output_dtype(self, arguments: Iterable[Any]) -> torch.dtype:
+        """The promoted dtype of all real tensors among a call's arguments."""
+        return result_dtype(
+            value for field, value in self.described(arguments) if isinstance(value, Tensor) and field.is_real
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Algorithm(Signature):
     """A recursion along time, and where its two halves (GPU tile, whole tensors) are found.
 
     Algorithms are told apart by identity: prepared calls are kept under them.
@@ -101,8 +119,6 @@ class Algorithm:
 
     name: str
     reverse: bool
-    fields: tuple[Field, ...]
-    row_fields: tuple[Field, ...]
     outputs: int
     load_tile: Callable[[], Tile]
     coefficients: Callable[
@@ -117,16 +133,6 @@ class Algorithm:
     start_flags: tuple[tuple[str, str], ...] = ()
     operator: Any = None
     shortcut: dict[str, Any] = field(default_factory=dict, repr=False)
-
-    def described(self, arguments: Iterable[Any]) -> list[tuple[Field, Any]]:
-        """Every argument of a call with its field: those of the fields, then of the row fields."""
-        return list(zip((*self.fields, *self.row_fields), arguments, strict=True))
-
-    def output_dtype(self, arguments: Iterable[Any]) -> torch.dtype:
-        """The promoted dtype of all real tensors among a call's arguments."""
-        return result_dtype(
-            value for field, value in self.described(arguments) if isinstance(value, Tensor) and field.is_real
-        )
 
     def __post_init__(self) -> None:
         for kind, fields, most in (

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_triton_core.engine.algorithm import Algorithm, Field
+from rl_triton_core.engine.algorithm import Field, Signature
 
 _NUMBER_DTYPES = frozenset(
     {torch.float16, torch.bfloat16, torch.float32, torch.float64}
@@ -19,7 +19,7 @@ _NUMBER_DTYPES = frozenset(
 
 
 def check_arguments(
-    algorithm: Algorithm, fields: Sequence[Any], row_fields: Sequence[Any], time_dim: int
+    signature: Signature, fields: Sequence[Any], row_fields: Sequence[Any], time_dim: int
 ) -> tuple[list[Tensor | float | None], list[Tensor | None], int]:
     """Check one call's arguments and return them with floats for numbers and a non-negative time axis.
 
@@ -30,13 +30,13 @@ def check_arguments(
         ValueError: a shape or a range.
         RuntimeError: tensors on different devices.
     """
-    for field, value in algorithm.described((*fields, *row_fields)):
+    for field, value in signature.described((*fields, *row_fields)):
         _check_type(field, value)
-    leader, first = algorithm.fields[0], fields[0]
+    leader, first = signature.fields[0], fields[0]
     dim = check_time_dim(leader.name, first, time_dim)
-    widest = _widest(algorithm, fields, row_fields)
+    widest = _widest(signature, fields, row_fields)
     checked: list[Tensor | float | None] = []
-    for field, value in zip(algorithm.fields, fields, strict=True):
+    for field, value in zip(signature.fields, fields, strict=True):
         if isinstance(value, Tensor):
             if field.wide:
                 _check_wide_shape(field, value, leader.name, tuple(first.shape), widest)
@@ -47,7 +47,7 @@ def check_arguments(
             checked.append(None)
         else:
             checked.append(check_number(field, value))
-    for field, value in zip(algorithm.row_fields, row_fields, strict=True):
+    for field, value in zip(signature.row_fields, row_fields, strict=True):
         if value is not None and field.wide:
             shape = tuple(first.shape)
             _check_wide_shape(
@@ -55,7 +55,7 @@ def check_arguments(
             )
         elif value is not None:
             _check_row_shape(field.name, value, leader.name, first, dim, time_dim)
-    for field, value in algorithm.described((*fields, *row_fields)):
+    for field, value in signature.described((*fields, *row_fields)):
         if isinstance(value, Tensor) and value.device != first.device:
             raise RuntimeError(
                 f"{field.name}: expected a tensor on {first.device} like {leader.name}, got one on {value.device}"
@@ -155,9 +155,9 @@ def _check_step_shape(field: Field, tensor: Tensor, leader: str, first: Tensor) 
     )
 
 
-def _widest(algorithm: Algorithm, fields: Sequence[Any], row_fields: Sequence[Any]) -> tuple[str, int] | None:
+def _widest(signature: Signature, fields: Sequence[Any], row_fields: Sequence[Any]) -> tuple[str, int] | None:
     """The first wide field of a call, and the length of its last axis, which is that of all others."""
-    for field, value in algorithm.described((*fields, *row_fields)):
+    for field, value in signature.described((*fields, *row_fields)):
         if field.wide and value is not None:
             return field.name, value.shape[-1] if value.dim() else 0
     return None
