@@ -24,7 +24,7 @@ def call(**changes: Any) -> Tensor:
 def test_signature() -> None:
     parameters = inspect.signature(compute_gae).parameters
     names = ["rewards", "values", "terminateds", "truncateds", "gamma", "lambda_", "bootstrap_values", "last_value"]
-    assert list(parameters) == [*names, "next_values", "boundary", "next_start", "time_dim", "out"]
+    assert list(parameters) == [*names, "next_values", "return_targets", "boundary", "next_start", "time_dim", "out"]
     defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
     assert defaults == {
         "truncateds": None,
@@ -33,6 +33,7 @@ def test_signature() -> None:
         "bootstrap_values": None,
         "last_value": None,
         "next_values": None,
+        "return_targets": False,
         "boundary": "ends_at",
         "next_start": None,
         "time_dim": 1,
@@ -40,6 +41,7 @@ def test_signature() -> None:
     }
     assert [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY] == [
         "next_values",
+        "return_targets",
         "boundary",
         "next_start",
         "time_dim",
@@ -176,6 +178,21 @@ def test_inputs_are_neither_changed_nor_returned() -> None:
         advantages = compute_gae(**parts, terminateds=torch.zeros(3, width))
         advantages.fill_(7.0)
         assert all(torch.equal(given[name], x) for name, x in before.items())
+
+
+@pytest.mark.parametrize("starts", [False, True])
+def test_targets_are_advantages_and_values(starts: bool) -> None:
+    more: dict[str, Any] = {"boundary": "starts_at", "next_start": torch.ones(3)} if starts else {}
+    more |= {"values": torch.rand(3, 5), "terminateds": torch.eye(3, 5)}
+    advantages, targets = call(**more, return_targets=True)
+    assert torch.equal(advantages, call(**more))
+    assert torch.equal(targets, advantages + more["values"])
+    buffers = torch.empty(2, 3, 5)
+    returned = call(**more, return_targets=True, out=(buffers[0], buffers[1]))
+    assert torch.equal(torch.stack(tuple(returned)), buffers)
+    assert torch.equal(buffers[1], targets)
+    with pytest.raises(TypeError, match="out: expected a tuple of 2 tensors"):
+        call(**more, return_targets=True, out=buffers[0])
 
 
 def test_truncations_without_a_value_warn() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rl_triton_core.testing.calls import FlagsAtStarts
 from rl_triton_core.testing.ranks import RANKS, assert_equal_over_ranks, assert_runs_on_shards
 from rl_triton_gae import compute_gae
+from torch import Tensor
 
 CALLS = (
     ("rewards", "values", "terminateds", "last_value"),
@@ -26,6 +29,14 @@ def test_split_along_time(ranks: int, device: str) -> None:
 @RANKS
 def test_split_along_time_with_flags_at_starts(ranks: int, device: str) -> None:
     assert_equal_over_ranks(FlagsAtStarts(compute_gae), AT_STARTS, ranks, device)
+
+
+def targets(**given: Any) -> Tensor:
+    return compute_gae(**given, return_targets=True)[1]
+
+
+def test_targets_split_along_time() -> None:
+    assert_equal_over_ranks(targets, CALLS[3:], 3, "cpu")
 
 
 def test_on_shards() -> None:

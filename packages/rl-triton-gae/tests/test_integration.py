@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -123,3 +124,9 @@ def test_flags_at_starts(names: tuple[str, ...]) -> None:
 @CHECKS
 def test_inside_pytorch_with_flags_at_starts(check: Callable[..., None]) -> None:
     check(FlagsAtStarts(compute_gae), (*CALLS[1], "next_start", "next_start_truncated"))
+
+
+@pytest.mark.parametrize("names", CALLS[1:2], ids="-".join)
+@CHECKS
+def test_inside_pytorch_with_targets(check: Callable[..., None], names: tuple[str, ...]) -> None:
+    check(partial(compute_gae, return_targets=True), names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,16 @@ def test_options(shape: tuple[int, int], option: str) -> None:
 def test_flags_at_starts(shape: tuple[int, int], option: str) -> None:
     arguments = with_flags_of_next(drawn(shape, "random", option))
     assert_obeys_rule(FlagsAtStarts(compute_gae), FlagsAtStarts(reference.compute_gae), arguments)
+
+
+@pytest.mark.filterwarnings("ignore:truncateds without")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("option", OPTIONS[1:])
+@pytest.mark.parametrize("shape", SHAPES[4:5] if INTERPRETED else SHAPES[3:], ids=str)
+def test_targets_in_the_same_pass(shape: tuple[int, int], option: str, dtype: torch.dtype) -> None:
+    arguments = drawn(shape, "random", option, dtype)
+    with_targets = (partial(f, return_targets=True) for f in (compute_gae, reference.compute_gae))
+    assert_obeys_rule(*with_targets, arguments, dtype)
 
 
 @pytest.mark.parametrize("boundaries", BOUNDARIES)

@@ -21,3 +21,8 @@ def coefficients(step, neighbour, at_open_end, row_values, numbers):
 @triton.jit
 def emit(step, neighbour, at_open_end, row_values, state, neighbour_state, numbers):
     return (state[0],)
+
+
+@triton.jit
+def emit_with_targets(step, neighbour, at_open_end, row_values, state, neighbour_state, numbers):
+    return state[0], state[0] + step[1]

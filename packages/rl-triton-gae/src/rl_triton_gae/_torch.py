@@ -1,4 +1,4 @@
-"""GAE on whole tensors: the coefficients of its recursion, and its output.
+"""GAE on whole tensors: the coefficients of its recursion, and its outputs.
 
     u     = rewards - values + gamma * continuation
     decay = gamma * lambda_, cut after an ended step
@@ -36,3 +36,12 @@ def emit(
 ) -> tuple[Tensor, ...]:
     """The advantages: the scanned state itself."""
     return (y,)
+
+
+def emit_with_targets(
+    fields: OptionalTensors, row_values: OptionalTensors, numbers: Numbers, y: Tensor, dim: int
+) -> tuple[Tensor, ...]:
+    """The advantages, and with the values added to them the targets of the value function."""
+    values = fields[1]
+    assert values is not None
+    return y, y + values

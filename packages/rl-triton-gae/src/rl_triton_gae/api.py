@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Literal, overload
+
 from rl_triton_core.boundaries import (
     FlagConventions,
     check_continuation,
@@ -23,34 +26,88 @@ def _load_tile() -> Tile:
     return Tile(_tile.coefficients, _tile.emit)
 
 
+def _load_tile_with_targets() -> Tile:
+    from rl_triton_gae import _tile
+
+    return Tile(_tile.coefficients, _tile.emit_with_targets)
+
+
 def _uniform_decay(numbers: Numbers) -> float:
     gamma, lambda_ = numbers
     return gamma * lambda_
 
 
-_GAE = FlagConventions.of(
-    Algorithm(
-        name="compute_gae",
-        reverse=True,
-        fields=(
-            Field("rewards", required=True),
-            Field("values", required=True),
-            Field("terminateds", flag=True, required=True),
-            Field("truncateds", flag=True),
-            Field("bootstrap_values"),
-            Field("next_values"),
-            Field("gamma", required=True, numbers=FRACTION),
-            Field("lambda_", required=True, numbers=FRACTION),
-        ),
-        row_fields=(Field("last_value"),),
-        outputs=1,
-        load_tile=_load_tile,
-        coefficients=_torch.coefficients,
-        emit=_torch.emit,
-        ahead=("values",),
-        uniform_decay=_uniform_decay,
+_ALGORITHM = Algorithm(
+    name="compute_gae",
+    reverse=True,
+    fields=(
+        Field("rewards", required=True),
+        Field("values", required=True),
+        Field("terminateds", flag=True, required=True),
+        Field("truncateds", flag=True),
+        Field("bootstrap_values"),
+        Field("next_values"),
+        Field("gamma", required=True, numbers=FRACTION),
+        Field("lambda_", required=True, numbers=FRACTION),
+    ),
+    row_fields=(Field("last_value"),),
+    outputs=1,
+    load_tile=_load_tile,
+    coefficients=_torch.coefficients,
+    emit=_torch.emit,
+    ahead=("values",),
+    uniform_decay=_uniform_decay,
+)
+_GAE = FlagConventions.of(_ALGORITHM)
+_GAE_WITH_TARGETS = FlagConventions.of(
+    replace(
+        _ALGORITHM,
+        name="compute_gae, return_targets",
+        outputs=2,
+        load_tile=_load_tile_with_targets,
+        emit=_torch.emit_with_targets,
     )
 )
+
+
+@overload
+def compute_gae(
+    rewards: Tensor,
+    values: Tensor,
+    terminateds: Tensor,
+    truncateds: Tensor | None = None,
+    gamma: float | Tensor = 0.99,
+    lambda_: float | Tensor = 0.95,
+    bootstrap_values: Tensor | None = None,
+    last_value: Tensor | None = None,
+    *,
+    next_values: Tensor | None = None,
+    return_targets: Literal[False] = False,
+    boundary: str = "ends_at",
+    next_start: Tensor | tuple[Tensor, Tensor] | None = None,
+    time_dim: int = 1,
+    out: Tensor | None = None,
+) -> Tensor: ...
+
+
+@overload
+def compute_gae(
+    rewards: Tensor,
+    values: Tensor,
+    terminateds: Tensor,
+    truncateds: Tensor | None = None,
+    gamma: float | Tensor = 0.99,
+    lambda_: float | Tensor = 0.95,
+    bootstrap_values: Tensor | None = None,
+    last_value: Tensor | None = None,
+    *,
+    next_values: Tensor | None = None,
+    return_targets: Literal[True],
+    boundary: str = "ends_at",
+    next_start: Tensor | tuple[Tensor, Tensor] | None = None,
+    time_dim: int = 1,
+    out: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor]: ...
 
 
 def compute_gae(
@@ -64,11 +121,12 @@ def compute_gae(
     last_value: Tensor | None = None,
     *,
     next_values: Tensor | None = None,
+    return_targets: bool = False,
     boundary: str = "ends_at",
     next_start: Tensor | tuple[Tensor, Tensor] | None = None,
     time_dim: int = 1,
-    out: Tensor | None = None,
-) -> Tensor:
+    out: Tensor | tuple[Tensor, Tensor] | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
     """Compute advantages by Generalised Advantage Estimation.
 
         delta[t] = rewards[t] + gamma * continuation[t] - values[t]
@@ -93,17 +151,20 @@ def compute_gae(
         last_value: V(s_T) per row, the shape of rewards without its time axis. Where the last step is truncated this
             must be V of its final observation, not of the observation after the reset.
         next_values: V(s_{t+1}) for every step, same shape as rewards.
+        return_targets: also return the targets of the value function, advantages + values: one more store of the same
+            pass.
         boundary: where a flag stands. "ends_at": at the step that ended an episode. "starts_at": at the first step of
             the next episode, so that a flag at t says that step t-1 ended; flags at t = 0 are ignored, and every other
             argument stays where it is.
         next_start: the flags of step T under "starts_at", which end step T-1: the shape of rewards without its time
             axis, any dtype; a pair, for terminateds and for truncateds, where truncateds are given. None: not ended.
         time_dim: the time axis; negative counts from the end. `(T, N)` buffers pass 0.
-        out: a buffer for the result, of its shape, dtype and device. It shares no memory with an argument, and no
-            gradient can be recorded through it.
+        out: a buffer for the result (with `return_targets` a pair), of its shape, dtype and device. It shares no memory
+            with an argument, and no gradient can be recorded through it.
 
     Returns:
-        The advantages, shaped and laid out in memory like rewards, in the promoted dtype of all real inputs.
+        The advantages, or advantages and targets, shaped and laid out in memory like rewards, in the promoted dtype of
+        all real inputs.
 
     Raises:
         TypeError: an argument that is no dense tensor (for gamma and lambda_: no number), or of a complex or float8
@@ -132,10 +193,11 @@ def compute_gae(
     """
     check_continuation(bootstrap_values, last_value, next_values)
     fields = (rewards, values, terminateds, truncateds, bootstrap_values, next_values, gamma, lambda_)
-    algorithm, row_values = _GAE.ends_at, (last_value,)
+    conventions = _GAE_WITH_TARGETS if return_targets else _GAE
+    algorithm, row_values = conventions.ends_at, (last_value,)
     if boundary != "ends_at" or next_start is not None:
-        algorithm, row_values = _GAE.starts_at, (*row_values, *flags_behind(boundary, next_start, truncateds))
-    advantages = run(algorithm, fields, row_values, time_dim, out)[0]
+        algorithm, row_values = conventions.starts_at, (*row_values, *flags_behind(boundary, next_start, truncateds))
+    outputs = run(algorithm, fields, row_values, time_dim, out)
     if truncateds is not None:
         warn_of_truncations(truncateds, bootstrap_values, next_values)
     if CORRECTNESS_WARNINGS:
@@ -158,4 +220,4 @@ def compute_gae(
                 "lambda_": lambda_,
             },
         )
-    return advantages
+    return outputs if algorithm.outputs > 1 else outputs[0]  # type: ignore[return-value]

@@ -27,12 +27,13 @@ def compute_gae(
     last_value: Tensor | None = None,
     *,
     next_values: Tensor | None = None,
+    return_targets: bool = False,
     boundary: str = "ends_at",
     next_start: Any = None,
     time_dim: int = 1,
     dtype: torch.dtype = torch.float64,
-) -> Tensor:
-    """The advantages, computed step by step in `dtype`. Arguments as for `rl_triton_gae.compute_gae`."""
+) -> Tensor | tuple[Tensor, Tensor]:
+    """The advantages, and targets where asked for, step by step in `dtype`. Arguments as for `compute_gae`."""
 
     def per_step(x: Tensor) -> Tensor:
         return x.movedim(time_dim, 0).to(dtype)
@@ -64,4 +65,5 @@ def compute_gae(
         else:
             ended = terminated[t] | truncated[t]
             advantages[t] = torch.where(ended, delta, delta + discount[t] * mixing[t] * advantages[t + 1])
-    return torch.stack(advantages).movedim(0, time_dim) if advantages else torch.empty_like(r).movedim(0, time_dim)
+    result = torch.stack(advantages).movedim(0, time_dim) if advantages else torch.empty_like(r).movedim(0, time_dim)
+    return (result, result + values.to(dtype)) if return_targets else result

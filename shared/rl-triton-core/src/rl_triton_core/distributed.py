@@ -118,7 +118,9 @@ def _run(
     steps, rank = first.shape[dim], dist.get_rank(group)
     if 0 in (*first.shape[:dim], *first.shape[dim + 1 :]):
         # No rows, on any rank.
-        return (empty_output(first, algorithm.output_dtype((*fields, *row_fields))),)
+        return tuple(
+            empty_output(first, algorithm.output_dtype((*fields, *row_fields))) for _ in range(algorithm.outputs)
+        )
     if algorithm.start_flags:
         row_fields = _with_flags_behind(algorithm, fields, row_fields, dim, group)
     problem = problem_of(algorithm, fields, row_fields, dim)
@@ -135,7 +137,7 @@ def _run(
     for other in reversed(shards[rank + 1 :]) if algorithm.reverse else shards[:rank]:
         incoming = _passed_on(other, incoming)
     if steps == 0:
-        return (empty_output(first, problem.dtype).add_(incoming.state.sum()),)
+        return tuple(empty_output(first, problem.dtype).add_(incoming.state.sum()) for _ in range(algorithm.outputs))
     with_edge = u.clone()
     _edge(with_edge, algorithm, dim).copy_(_edge_state(shards[rank], incoming))
     states = _scan(with_edge, decay, cut, dim=dim, reverse=algorithm.reverse)
