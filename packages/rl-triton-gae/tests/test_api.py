@@ -24,7 +24,8 @@ def call(**changes: Any) -> Tensor:
 def test_signature() -> None:
     parameters = inspect.signature(compute_gae).parameters
     names = ["rewards", "values", "terminateds", "truncateds", "gamma", "lambda_", "bootstrap_values", "last_value"]
-    assert list(parameters) == [*names, "next_values", "return_targets", "boundary", "next_start", "time_dim", "out"]
+    keywords = ["next_values", "return_targets", "mask", "boundary", "next_start", "time_dim", "out"]
+    assert list(parameters) == [*names, *keywords]
     defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
     assert defaults == {
         "truncateds": None,
@@ -34,19 +35,13 @@ def test_signature() -> None:
         "last_value": None,
         "next_values": None,
         "return_targets": False,
+        "mask": None,
         "boundary": "ends_at",
         "next_start": None,
         "time_dim": 1,
         "out": None,
     }
-    assert [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY] == [
-        "next_values",
-        "return_targets",
-        "boundary",
-        "next_start",
-        "time_dim",
-        "out",
-    ]
+    assert [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY] == keywords
 
 
 BAD_CALLS: list[tuple[dict[str, Any], type[Exception], str]] = [

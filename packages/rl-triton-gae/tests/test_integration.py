@@ -17,9 +17,10 @@ from rl_triton_core.testing.integration import (
     assert_jacobians_agree,
     assert_maps,
     assert_records_where_asked,
+    assert_steps_are_transparent,
     assert_traces,
 )
-from rl_triton_gae import compute_gae
+from rl_triton_gae import compute_gae, reference
 from torch import Tensor
 
 
@@ -130,3 +131,17 @@ def test_inside_pytorch_with_flags_at_starts(check: Callable[..., None]) -> None
 @CHECKS
 def test_inside_pytorch_with_targets(check: Callable[..., None], names: tuple[str, ...]) -> None:
     check(partial(compute_gae, return_targets=True), names)
+
+
+@pytest.mark.filterwarnings("ignore:truncateds without")
+@pytest.mark.parametrize("names", CALLS, ids="-".join)
+def test_transparent_steps(names: tuple[str, ...]) -> None:
+    # The first is the one whose layout the outputs have.
+    names = ("rewards", *(name for name in names if name != "rewards"))
+    assert_steps_are_transparent(compute_gae, reference.compute_gae, names)
+
+
+@pytest.mark.filterwarnings("ignore:truncateds without")
+@CHECKS
+def test_inside_pytorch_with_a_mask(check: Callable[..., None]) -> None:
+    check(compute_gae, (*CALLS[1], "mask"))

@@ -14,12 +14,15 @@ from rl_triton_core.testing.calls import (
     Draw,
     FlagsAtStarts,
     assert_obeys_rule,
+    assert_obeys_rule_as_given,
     on_kernel_device,
     time_first,
     with_flags_of_next,
+    with_mask,
 )
 from rl_triton_core.testing.cases import Case, load_cases
 from rl_triton_core.testing.kernels import INTERPRETED, kernel_device, kernel_marks
+from rl_triton_core.testing.plans import DENSE_STRATEGIES, STRATEGIES, forced_plan
 from rl_triton_core.testing.tolerance import assert_within_rule
 from rl_triton_gae import compute_gae, reference
 
@@ -75,6 +78,32 @@ def test_options(shape: tuple[int, int], option: str) -> None:
 def test_flags_at_starts(shape: tuple[int, int], option: str) -> None:
     arguments = with_flags_of_next(drawn(shape, "random", option))
     assert_obeys_rule(FlagsAtStarts(compute_gae), FlagsAtStarts(reference.compute_gae), arguments)
+
+
+@pytest.mark.filterwarnings("ignore:truncateds without")
+@pytest.mark.parametrize("starts", [False, True], ids=["ends_at", "starts_at"])
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("shape", SHAPES[3:5] if INTERPRETED else SHAPES, ids=str)
+def test_transparent_steps(shape: tuple[int, int], option: str, starts: bool) -> None:
+    arguments = with_mask(drawn(shape, "random", option))
+    if starts:
+        arguments = with_flags_of_next(arguments)
+        assert_obeys_rule(FlagsAtStarts(compute_gae), FlagsAtStarts(reference.compute_gae), arguments)
+    else:
+        check(arguments)
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="a GPU gets these plans from problems of their size")
+@pytest.mark.filterwarnings("ignore:truncateds without")
+@pytest.mark.parametrize("strategy", [*STRATEGIES, *DENSE_STRATEGIES])
+@pytest.mark.parametrize("option", ["truncateds", "bootstrap_values", "next_values"])
+def test_transparent_steps_under_every_strategy(option: str, strategy: str) -> None:
+    arguments = with_mask(drawn((5, 29), "random", option))
+    with forced_plan(strategy):
+        if strategy in DENSE_STRATEGIES:
+            assert_obeys_rule_as_given(compute_gae, reference.compute_gae, on_kernel_device(arguments))
+        else:
+            check(arguments)
 
 
 @pytest.mark.filterwarnings("ignore:truncateds without")

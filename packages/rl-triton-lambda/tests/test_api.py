@@ -28,19 +28,21 @@ def call(**changes: Any) -> Tensor:
 def test_signature() -> None:
     parameters = inspect.signature(compute_lambda_returns).parameters
     names = ["rewards", "next_values", "terminateds", "truncateds", "gamma", "lambda_", "bootstrap_values"]
-    assert list(parameters) == [*names, "boundary", "next_start", "time_dim", "out"]
+    assert list(parameters) == [*names, "mask", "boundary", "next_start", "time_dim", "out"]
     defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
     assert defaults == {
         "truncateds": None,
         "gamma": 0.99,
         "lambda_": 0.95,
         "bootstrap_values": None,
+        "mask": None,
         "boundary": "ends_at",
         "next_start": None,
         "time_dim": 1,
         "out": None,
     }
     assert [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY] == [
+        "mask",
         "boundary",
         "next_start",
         "time_dim",

@@ -24,13 +24,14 @@ def call(**changes: Any) -> Tensor:
 def test_signature() -> None:
     parameters = inspect.signature(compute_discounted_returns).parameters
     names = ["rewards", "terminateds", "truncateds", "gamma", "bootstrap_values"]
-    assert list(parameters) == [*names, "last_value", "boundary", "next_start", "time_dim", "out"]
+    assert list(parameters) == [*names, "last_value", "mask", "boundary", "next_start", "time_dim", "out"]
     defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
     assert defaults == {
         "truncateds": None,
         "gamma": 0.99,
         "bootstrap_values": None,
         "last_value": None,
+        "mask": None,
         "boundary": "ends_at",
         "next_start": None,
         "time_dim": 1,
@@ -38,6 +39,7 @@ def test_signature() -> None:
     }
     assert [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY] == [
         "last_value",
+        "mask",
         "boundary",
         "next_start",
         "time_dim",

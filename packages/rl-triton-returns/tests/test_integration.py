@@ -16,9 +16,10 @@ from rl_triton_core.testing.integration import (
     assert_jacobians_agree,
     assert_maps,
     assert_records_where_asked,
+    assert_steps_are_transparent,
     assert_traces,
 )
-from rl_triton_returns import compute_discounted_returns
+from rl_triton_returns import compute_discounted_returns, reference
 from torch import Tensor
 
 
@@ -135,3 +136,17 @@ def test_flags_at_starts(names: tuple[str, ...]) -> None:
 @CHECKS
 def test_inside_pytorch_with_flags_at_starts(check: Callable[..., None]) -> None:
     check(FlagsAtStarts(compute_discounted_returns), (*CALLS[1], "next_start", "next_start_truncated"))
+
+
+@pytest.mark.filterwarnings("ignore:truncateds without")
+@pytest.mark.parametrize("names", CALLS, ids="-".join)
+def test_transparent_steps(names: tuple[str, ...]) -> None:
+    # The first is the one whose layout the outputs have.
+    names = ("rewards", *(name for name in names if name != "rewards"))
+    assert_steps_are_transparent(compute_discounted_returns, reference.compute_discounted_returns, names)
+
+
+@pytest.mark.filterwarnings("ignore:truncateds without")
+@CHECKS
+def test_inside_pytorch_with_a_mask(check: Callable[..., None]) -> None:
+    check(compute_discounted_returns, (*CALLS[1], "mask"))

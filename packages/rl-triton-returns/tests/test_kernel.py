@@ -16,6 +16,7 @@ from rl_triton_core.testing.calls import (
     on_kernel_device,
     time_first,
     with_flags_of_next,
+    with_mask,
 )
 from rl_triton_core.testing.cases import Case, load_cases
 from rl_triton_core.testing.kernels import INTERPRETED, kernel_device, kernel_marks
@@ -75,6 +76,21 @@ def test_flags_at_starts(shape: tuple[int, int], option: str) -> None:
     assert_obeys_rule(
         FlagsAtStarts(compute_discounted_returns), FlagsAtStarts(reference.compute_discounted_returns), arguments
     )
+
+
+@pytest.mark.filterwarnings("ignore:truncateds without")
+@pytest.mark.parametrize("starts", [False, True], ids=["ends_at", "starts_at"])
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("shape", SHAPES[3:5] if INTERPRETED else SHAPES, ids=str)
+def test_transparent_steps(shape: tuple[int, int], option: str, starts: bool) -> None:
+    arguments = with_mask(drawn(shape, "random", option))
+    if starts:
+        arguments = with_flags_of_next(arguments)
+        assert_obeys_rule(
+            FlagsAtStarts(compute_discounted_returns), FlagsAtStarts(reference.compute_discounted_returns), arguments
+        )
+    else:
+        check(arguments)
 
 
 @pytest.mark.parametrize("boundaries", BOUNDARIES)

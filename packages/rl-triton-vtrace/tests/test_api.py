@@ -27,7 +27,7 @@ def call(**changes: Any) -> tuple[Tensor, Tensor]:
 def test_signature() -> None:
     parameters = inspect.signature(compute_vtrace).parameters
     names = [*REAL, "terminateds", "truncateds", "gamma", "rho_bar", "c_bar", "bootstrap_values", "last_value"]
-    keywords = ["next_values", "lambda_", "pg_rho_bar", "boundary", "next_start", "time_dim", "out"]
+    keywords = ["next_values", "lambda_", "pg_rho_bar", "mask", "boundary", "next_start", "time_dim", "out"]
     assert list(parameters) == names + keywords
     defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
     assert defaults == {
@@ -40,6 +40,7 @@ def test_signature() -> None:
         "next_values": None,
         "lambda_": 1.0,
         "pg_rho_bar": None,
+        "mask": None,
         "boundary": "ends_at",
         "next_start": None,
         "time_dim": 1,

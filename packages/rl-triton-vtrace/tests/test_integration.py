@@ -12,9 +12,10 @@ from rl_triton_core.testing.inside_pytorch import CHECKS
 from rl_triton_core.testing.integration import (
     assert_flags_at_starts_agree,
     assert_maps,
+    assert_steps_are_transparent,
     assert_traces,
 )
-from rl_triton_vtrace import compute_vtrace
+from rl_triton_vtrace import compute_vtrace, reference
 from torch import Tensor
 
 NAMES = ("log_pi_target", "log_pi_behavior", "values", "rewards")
@@ -132,3 +133,17 @@ def test_flags_at_starts(names: tuple[str, ...]) -> None:
 @CHECKS
 def test_inside_pytorch_with_flags_at_starts(check: Callable[..., None]) -> None:
     check(FlagsAtStarts(compute_vtrace), (*CALLS[1], "next_start", "next_start_truncated"))
+
+
+@pytest.mark.filterwarnings("ignore:truncateds without")
+@pytest.mark.parametrize("names", CALLS, ids="-".join)
+def test_transparent_steps(names: tuple[str, ...]) -> None:
+    # The first is the one whose layout the outputs have.
+    names = ("rewards", *(name for name in names if name != "rewards"))
+    assert_steps_are_transparent(compute_vtrace, reference.compute_vtrace, names)
+
+
+@pytest.mark.filterwarnings("ignore:truncateds without")
+@CHECKS
+def test_inside_pytorch_with_a_mask(check: Callable[..., None]) -> None:
+    check(compute_vtrace, (*CALLS[1], "mask"))

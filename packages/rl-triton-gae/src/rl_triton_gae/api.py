@@ -12,7 +12,7 @@ from rl_triton_core.boundaries import (
     warn_of_truncations,
     warn_of_values,
 )
-from rl_triton_core.engine.algorithm import FRACTION, Algorithm, Field, Numbers, Tile
+from rl_triton_core.engine.algorithm import FRACTION, MASK, Algorithm, Field, Numbers, Tile
 from rl_triton_core.engine.dispatch import run
 from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS
 from torch import Tensor
@@ -49,6 +49,7 @@ _ALGORITHM = Algorithm(
         Field("next_values"),
         Field("gamma", required=True, numbers=FRACTION),
         Field("lambda_", required=True, numbers=FRACTION),
+        MASK,
     ),
     row_fields=(Field("last_value"),),
     outputs=1,
@@ -83,6 +84,7 @@ def compute_gae(
     *,
     next_values: Tensor | None = None,
     return_targets: Literal[False] = False,
+    mask: Tensor | None = None,
     boundary: str = "ends_at",
     next_start: Tensor | tuple[Tensor, Tensor] | None = None,
     time_dim: int = 1,
@@ -103,6 +105,7 @@ def compute_gae(
     *,
     next_values: Tensor | None = None,
     return_targets: Literal[True],
+    mask: Tensor | None = None,
     boundary: str = "ends_at",
     next_start: Tensor | tuple[Tensor, Tensor] | None = None,
     time_dim: int = 1,
@@ -122,6 +125,7 @@ def compute_gae(
     *,
     next_values: Tensor | None = None,
     return_targets: bool = False,
+    mask: Tensor | None = None,
     boundary: str = "ends_at",
     next_start: Tensor | tuple[Tensor, Tensor] | None = None,
     time_dim: int = 1,
@@ -153,6 +157,10 @@ def compute_gae(
         next_values: V(s_{t+1}) for every step, same shape as rewards.
         return_targets: also return the targets of the value function, advantages + values: one more store of the same
             pass.
+        mask: zero at steps that are to be passed over, such as tool or observation tokens, same shape, any dtype; None:
+            there are none. Nothing of such a step is read but its flags, its output is 0, and what follows it is what
+            follows the step before, undecayed. A flag there ends the valid step before it, with the continuation of
+            the step that has the flag; what the last column continues with passes to the last valid step.
         boundary: where a flag stands. "ends_at": at the step that ended an episode. "starts_at": at the first step of
             the next episode, so that a flag at t says that step t-1 ended; flags at t = 0 are ignored, and every other
             argument stays where it is.
@@ -192,7 +200,7 @@ def compute_gae(
         tensor([[2.3375, 3.1750, 2.8500]])
     """
     check_continuation(bootstrap_values, last_value, next_values)
-    fields = (rewards, values, terminateds, truncateds, bootstrap_values, next_values, gamma, lambda_)
+    fields = (rewards, values, terminateds, truncateds, bootstrap_values, next_values, gamma, lambda_, mask)
     conventions = _GAE_WITH_TARGETS if return_targets else _GAE
     algorithm, row_values = conventions.ends_at, (last_value,)
     if boundary != "ends_at" or next_start is not None:
@@ -208,6 +216,7 @@ def compute_gae(
             time_dim % rewards.dim(),
             continuation_given=not (bootstrap_values is None and last_value is None and next_values is None),
             bootstrap_values=bootstrap_values,
+            mask=mask,
             boundary=boundary,
             next_start=next_start,
             inputs={

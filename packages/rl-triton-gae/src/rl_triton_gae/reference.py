@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from rl_triton_core.reference import ended_steps
+from rl_triton_core.reference import at, boundaries
 from torch import Tensor
 
 
@@ -30,6 +30,7 @@ def compute_gae(
     return_targets: bool = False,
     boundary: str = "ends_at",
     next_start: Any = None,
+    mask: Tensor | None = None,
     time_dim: int = 1,
     dtype: torch.dtype = torch.float64,
 ) -> Tensor | tuple[Tensor, Tensor]:
@@ -39,31 +40,37 @@ def compute_gae(
         return x.movedim(time_dim, 0).to(dtype)
 
     r, v = per_step(rewards), per_step(values)
-    terminated, truncated = ended_steps(terminateds, truncateds, boundary, next_start, time_dim)
+    found = boundaries(terminateds, truncateds, boundary, next_start, time_dim, mask)
+    terminated, truncated = found.terminated, found.truncated
     discount = per_step(gamma) if isinstance(gamma, Tensor) else torch.full_like(r, gamma)
     mixing = per_step(lambda_) if isinstance(lambda_, Tensor) else torch.full_like(r, lambda_)
     steps = r.shape[0]
 
     advantages = list(r)
+    # Of the next valid step.
+    next_value = next_advantage = torch.zeros_like(r[0]) if steps else r
     for t in reversed(range(steps)):
-        last = t == steps - 1
-        nothing = torch.zeros_like(r[t])
+        outside = truncated[t] | found.at_end[t]
 
         # What follows s_t if its episode did not terminate.
         if next_values is not None:
-            continuation = per_step(next_values)[t]
+            continuation = at(per_step(next_values), found.own[t])
         else:
-            interrupted = nothing if bootstrap_values is None else per_step(bootstrap_values)[t]
-            if last:
-                continuation = interrupted if last_value is None else last_value.to(dtype)
-            else:
-                continuation = torch.where(truncated[t], interrupted, v[t + 1])
+            interrupted = torch.zeros_like(r[t])
+            if bootstrap_values is not None:
+                interrupted = at(per_step(bootstrap_values), found.source[t])
+            elif last_value is not None:
+                interrupted = torch.where(found.source[t] == steps - 1, last_value.to(dtype), interrupted)
+            continuation = torch.where(outside, interrupted, next_value)
 
         delta = torch.where(terminated[t], r[t] - v[t], r[t] + discount[t] * continuation - v[t])
-        if last:
-            advantages[t] = delta
-        else:
-            ended = terminated[t] | truncated[t]
-            advantages[t] = torch.where(ended, delta, delta + discount[t] * mixing[t] * advantages[t + 1])
+        traced = delta + discount[t] * mixing[t] * next_advantage
+        advantage = torch.where(terminated[t] | outside, delta, traced)
+        advantages[t] = torch.where(found.valid[t], advantage, 0.0)
+        next_value = found.following(t, v[t], next_value)
+        next_advantage = found.following(t, advantage, next_advantage)
     result = torch.stack(advantages).movedim(0, time_dim) if advantages else torch.empty_like(r).movedim(0, time_dim)
-    return (result, result + values.to(dtype)) if return_targets else result
+    if not return_targets:
+        return result
+    targets = result + values.to(dtype)
+    return result, targets if mask is None else torch.where(mask != 0, targets, 0.0)

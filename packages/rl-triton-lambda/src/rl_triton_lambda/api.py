@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rl_triton_core.boundaries import FlagConventions, flags_behind, warn_of_values
-from rl_triton_core.engine.algorithm import FRACTION, Algorithm, Field, Numbers, Tile
+from rl_triton_core.engine.algorithm import FRACTION, MASK, Algorithm, Field, Numbers, Tile
 from rl_triton_core.engine.dispatch import run
 from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS
 from torch import Tensor
@@ -40,6 +40,7 @@ _LAMBDA_RETURNS = FlagConventions.of(
             Field("bootstrap_values"),
             Field("gamma", required=True, numbers=FRACTION),
             Field("lambda_", required=True, numbers=FRACTION),
+            MASK,
         ),
         row_fields=(),
         outputs=1,
@@ -62,6 +63,7 @@ def compute_lambda_returns(
     lambda_: float | Tensor = 0.95,
     bootstrap_values: Tensor | None = None,
     *,
+    mask: Tensor | None = None,
     boundary: str = "ends_at",
     next_start: Tensor | tuple[Tensor, Tensor] | None = None,
     time_dim: int = 1,
@@ -89,6 +91,10 @@ def compute_lambda_returns(
         lambda_: mixing weight in [0, 1], one number or one per step, likewise of the transition t to t+1.
         bootstrap_values: V of the final observation at truncated steps, V(s_T) in the last column, same shape as
             rewards; there they take the place of next_values. Other entries are ignored.
+        mask: zero at steps that are to be passed over, such as tool or observation tokens, same shape, any dtype; None:
+            there are none. Nothing of such a step is read but its flags, its output is 0, and what follows it is what
+            follows the step before, undecayed. A flag there ends the valid step before it, with the continuation of
+            the step that has the flag; what the last column continues with passes to the last valid step.
         boundary: where a flag stands. "ends_at": at the step that ended an episode. "starts_at": at the first step of
             the next episode, so that a flag at t says that step t-1 ended; flags at t = 0 are ignored, and every other
             argument stays where it is.
@@ -121,7 +127,7 @@ def compute_lambda_returns(
         >>> compute_lambda_returns(rewards, next_values, terminateds, gamma=0.5, lambda_=0.5)
         tensor([[2.9688, 3.8750, 5.5000]])
     """
-    fields = (rewards, next_values, terminateds, truncateds, bootstrap_values, gamma, lambda_)
+    fields = (rewards, next_values, terminateds, truncateds, bootstrap_values, gamma, lambda_, mask)
     algorithm, row_values = _LAMBDA_RETURNS.ends_at, ()
     if boundary != "ends_at" or next_start is not None:
         algorithm, row_values = _LAMBDA_RETURNS.starts_at, flags_behind(boundary, next_start, truncateds)
@@ -134,6 +140,7 @@ def compute_lambda_returns(
             time_dim % rewards.dim(),
             continuation_given=True,
             bootstrap_values=bootstrap_values,
+            mask=mask,
             boundary=boundary,
             next_start=next_start,
             inputs={

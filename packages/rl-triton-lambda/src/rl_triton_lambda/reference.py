@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from rl_triton_core.reference import ended_steps
+from rl_triton_core.reference import at, boundaries
 from torch import Tensor
 
 
@@ -26,6 +26,7 @@ def compute_lambda_returns(
     *,
     boundary: str = "ends_at",
     next_start: Any = None,
+    mask: Tensor | None = None,
     time_dim: int = 1,
     dtype: torch.dtype = torch.float64,
 ) -> Tensor:
@@ -35,19 +36,24 @@ def compute_lambda_returns(
         return x.movedim(time_dim, 0).to(dtype)
 
     r, next_value = per_step(rewards), per_step(next_values)
-    terminated, truncated = ended_steps(terminateds, truncateds, boundary, next_start, time_dim)
+    found = boundaries(terminateds, truncateds, boundary, next_start, time_dim, mask)
+    terminated, truncated = found.terminated, found.truncated
     discount = per_step(gamma) if isinstance(gamma, Tensor) else torch.full_like(r, gamma)
     mixing = per_step(lambda_) if isinstance(lambda_, Tensor) else torch.full_like(r, lambda_)
-    outside = next_value if bootstrap_values is None else per_step(bootstrap_values)
     steps = r.shape[0]
 
     returns = list(r)
+    # Of the next valid step.
+    next_return = torch.zeros_like(r[0]) if steps else r
     for t in reversed(range(steps)):
         # What follows s_t if its episode did not terminate.
-        if t == steps - 1:
-            following = outside[t]
+        if bootstrap_values is None:
+            outside = at(next_value, found.own[t])
         else:
-            mixed = (1 - mixing[t]) * next_value[t] + mixing[t] * returns[t + 1]
-            following = torch.where(truncated[t], outside[t], mixed)
-        returns[t] = torch.where(terminated[t], r[t], r[t] + discount[t] * following)
+            outside = at(per_step(bootstrap_values), found.source[t])
+        mixed = (1 - mixing[t]) * next_value[t] + mixing[t] * next_return
+        following = torch.where(truncated[t] | found.at_end[t], outside, mixed)
+        result = torch.where(terminated[t], r[t], r[t] + discount[t] * following)
+        returns[t] = torch.where(found.valid[t], result, 0.0)
+        next_return = found.following(t, result, next_return)
     return torch.stack(returns).movedim(0, time_dim) if returns else torch.empty_like(r).movedim(0, time_dim)

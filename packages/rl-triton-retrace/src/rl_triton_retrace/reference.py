@@ -15,7 +15,7 @@ import math
 from typing import Any
 
 import torch
-from rl_triton_core.reference import ended_steps
+from rl_triton_core.reference import boundaries
 from torch import Tensor
 
 
@@ -50,7 +50,8 @@ def compute_retrace(
         per_step, (action_probs_target, action_probs_behavior, q_values, next_q_values_all)
     )
     r, chosen = per_step(rewards), actions.movedim(dim, 0).long()
-    terminated, truncated = ended_steps(terminateds, truncateds, boundary, next_start, dim)
+    found = boundaries(terminateds, truncateds, boundary, next_start, dim)
+    terminated, truncated = found.terminated, found.truncated
     discount = per_step(gamma) if isinstance(gamma, Tensor) else torch.full_like(r, gamma)
     mixing = per_step(lambda_) if isinstance(lambda_, Tensor) else torch.full_like(r, lambda_)
     steps, count = r.shape[0], policy.shape[-1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rl_triton_core.boundaries import FlagConventions, flags_behind, warn_of_truncations, warn_of_values
-from rl_triton_core.engine.algorithm import FRACTION, Algorithm, Field, Numbers, Tile
+from rl_triton_core.engine.algorithm import FRACTION, MASK, Algorithm, Field, Numbers, Tile
 from rl_triton_core.engine.arguments import check_exclusive
 from rl_triton_core.engine.dispatch import run
 from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS
@@ -32,6 +32,7 @@ _DISCOUNTED_RETURNS = FlagConventions.of(
             Field("truncateds", flag=True),
             Field("bootstrap_values"),
             Field("gamma", required=True, numbers=FRACTION),
+            MASK,
         ),
         row_fields=(Field("last_value"),),
         outputs=1,
@@ -52,6 +53,7 @@ def compute_discounted_returns(
     bootstrap_values: Tensor | None = None,
     *,
     last_value: Tensor | None = None,
+    mask: Tensor | None = None,
     boundary: str = "ends_at",
     next_start: Tensor | tuple[Tensor, Tensor] | None = None,
     time_dim: int = 1,
@@ -78,6 +80,10 @@ def compute_discounted_returns(
             rewards. Other entries are ignored.
         last_value: V(s_T) per row, the shape of rewards without its time axis. Where the last step is truncated this
             must be V of its final observation, not of the observation after the reset.
+        mask: zero at steps that are to be passed over, such as tool or observation tokens, same shape, any dtype; None:
+            there are none. Nothing of such a step is read but its flags, its output is 0, and what follows it is what
+            follows the step before, undecayed. A flag there ends the valid step before it, with the continuation of
+            the step that has the flag; what the last column continues with passes to the last valid step.
         boundary: where a flag stands. "ends_at": at the step that ended an episode. "starts_at": at the first step of
             the next episode, so that a flag at t says that step t-1 ended; flags at t = 0 are ignored, and every other
             argument stays where it is.
@@ -114,7 +120,7 @@ def compute_discounted_returns(
     """
     if bootstrap_values is not None:
         check_exclusive(bootstrap_values=bootstrap_values, last_value=last_value)
-    fields = (rewards, terminateds, truncateds, bootstrap_values, gamma)
+    fields = (rewards, terminateds, truncateds, bootstrap_values, gamma, mask)
     algorithm, row_values = _DISCOUNTED_RETURNS.ends_at, (last_value,)
     if boundary != "ends_at" or next_start is not None:
         algorithm, row_values = (
@@ -132,6 +138,7 @@ def compute_discounted_returns(
             time_dim % rewards.dim(),
             continuation_given=not (bootstrap_values is None and last_value is None),
             bootstrap_values=bootstrap_values,
+            mask=mask,
             boundary=boundary,
             next_start=next_start,
             inputs={

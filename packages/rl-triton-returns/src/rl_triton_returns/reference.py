@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from rl_triton_core.reference import ended_steps
+from rl_triton_core.reference import at, boundaries
 from torch import Tensor
 
 
@@ -25,6 +25,7 @@ def compute_discounted_returns(
     last_value: Tensor | None = None,
     boundary: str = "ends_at",
     next_start: Any = None,
+    mask: Tensor | None = None,
     time_dim: int = 1,
     dtype: torch.dtype = torch.float64,
 ) -> Tensor:
@@ -34,21 +35,26 @@ def compute_discounted_returns(
         return x.movedim(time_dim, 0).to(dtype)
 
     r = per_step(rewards)
-    terminated, truncated = ended_steps(terminateds, truncateds, boundary, next_start, time_dim)
+    found = boundaries(terminateds, truncateds, boundary, next_start, time_dim, mask)
+    terminated, truncated = found.terminated, found.truncated
     discount = per_step(gamma) if isinstance(gamma, Tensor) else torch.full_like(r, gamma)
     steps = r.shape[0]
 
     returns = list(r)
+    # Of the next valid step.
+    next_return = torch.zeros_like(r[0]) if steps else r
     for t in reversed(range(steps)):
         # The return of a step whose episode goes on outside the window; with nothing to continue with, no gamma either.
         outside = r[t]
         if bootstrap_values is not None:
-            outside = r[t] + discount[t] * per_step(bootstrap_values)[t]
-        elif last_value is not None and t == steps - 1:
-            outside = r[t] + discount[t] * last_value.to(dtype)
+            outside = r[t] + discount[t] * at(per_step(bootstrap_values), found.source[t])
+        elif last_value is not None:
+            of_last = r[t] + discount[t] * last_value.to(dtype)
+            outside = torch.where(found.source[t] == steps - 1, of_last, r[t])
 
-        unfinished = outside
-        if t < steps - 1:
-            unfinished = torch.where(truncated[t], outside, r[t] + discount[t] * returns[t + 1])
-        returns[t] = torch.where(terminated[t], r[t], unfinished)
+        inside = r[t] + discount[t] * next_return
+        unfinished = torch.where(truncated[t] | found.at_end[t], outside, inside)
+        result = torch.where(terminated[t], r[t], unfinished)
+        returns[t] = torch.where(found.valid[t], result, 0.0)
+        next_return = found.following(t, result, next_return)
     return torch.stack(returns).movedim(0, time_dim) if returns else torch.empty_like(r).movedim(0, time_dim)

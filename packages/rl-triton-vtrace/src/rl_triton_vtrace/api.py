@@ -11,7 +11,7 @@ from rl_triton_core.boundaries import (
     warn_of_truncations,
     warn_of_values,
 )
-from rl_triton_core.engine.algorithm import CLIP, FRACTION, Algorithm, Field, Tile
+from rl_triton_core.engine.algorithm import CLIP, FRACTION, MASK, Algorithm, Field, Tile
 from rl_triton_core.engine.dispatch import run
 from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS
 from torch import Tensor
@@ -44,6 +44,7 @@ _VTRACE = FlagConventions.of(
             Field("rho_bar", required=True, numbers=CLIP, per_step=False),
             Field("c_bar", required=True, numbers=CLIP, per_step=False),
             Field("pg_rho_bar", required=True, numbers=CLIP, per_step=False),
+            MASK,
         ),
         row_fields=(Field("last_value"),),
         outputs=2,
@@ -71,6 +72,7 @@ def compute_vtrace(
     next_values: Tensor | None = None,
     lambda_: float | Tensor = 1.0,
     pg_rho_bar: float | None = None,
+    mask: Tensor | None = None,
     boundary: str = "ends_at",
     next_start: Tensor | tuple[Tensor, Tensor] | None = None,
     time_dim: int = 1,
@@ -114,6 +116,10 @@ def compute_vtrace(
         next_values: V(s_{t+1}) for every step, same shape as rewards.
         lambda_: mixing weight in [0, 1], one number or one per step.
         pg_rho_bar: positive clip of the ratio that weighs the advantages; None for rho_bar, `math.inf` for no clip.
+        mask: zero at steps that are to be passed over, such as tool or observation tokens, same shape, any dtype; None:
+            there are none. Nothing of such a step is read but its flags, its output is 0, and what follows it is what
+            follows the step before, undecayed. A flag there ends the valid step before it, with the continuation of
+            the step that has the flag; what the last column continues with passes to the last valid step.
         boundary: where a flag stands. "ends_at": at the step that ended an episode. "starts_at": at the first step of
             the next episode, so that a flag at t says that step t-1 ended; flags at t = 0 are ignored, and every other
             argument stays where it is.
@@ -164,7 +170,7 @@ def compute_vtrace(
     pg_rho_bar = rho_bar if pg_rho_bar is None else pg_rho_bar
     fields = (
         *(rewards, values, log_pi_target, log_pi_behavior, terminateds, truncateds, bootstrap_values, next_values),
-        *(gamma, lambda_, rho_bar, c_bar, pg_rho_bar),
+        *(gamma, lambda_, rho_bar, c_bar, pg_rho_bar, mask),
     )
     algorithm, row_values = _VTRACE.ends_at, (last_value,)
     if boundary != "ends_at" or next_start is not None:
@@ -180,6 +186,7 @@ def compute_vtrace(
             time_dim % rewards.dim(),
             continuation_given=not (bootstrap_values is None and last_value is None and next_values is None),
             bootstrap_values=bootstrap_values,
+            mask=mask,
             boundary=boundary,
             next_start=next_start,
             inputs={

@@ -17,7 +17,7 @@ import math
 from typing import Any
 
 import torch
-from rl_triton_core.reference import ended_steps
+from rl_triton_core.reference import at, boundaries
 from torch import Tensor
 
 
@@ -39,6 +39,7 @@ def compute_vtrace(
     pg_rho_bar: float | None = None,
     boundary: str = "ends_at",
     next_start: Any = None,
+    mask: Tensor | None = None,
     time_dim: int = 1,
     dtype: torch.dtype = torch.float64,
 ) -> tuple[Tensor, Tensor]:
@@ -48,7 +49,8 @@ def compute_vtrace(
         return x.movedim(time_dim, 0).to(dtype)
 
     r, v = per_step(rewards), per_step(values)
-    terminated, truncated = ended_steps(terminateds, truncateds, boundary, next_start, time_dim)
+    found = boundaries(terminateds, truncateds, boundary, next_start, time_dim, mask)
+    terminated, truncated = found.terminated, found.truncated
     discount = per_step(gamma) if isinstance(gamma, Tensor) else torch.full_like(r, gamma)
     mixing = per_step(lambda_) if isinstance(lambda_, Tensor) else torch.full_like(r, lambda_)
     ratio = torch.exp(per_step(log_pi_target) - per_step(log_pi_behavior))
@@ -59,30 +61,32 @@ def compute_vtrace(
     if steps == 0:
         return torch.empty_like(r).movedim(0, time_dim), torch.empty_like(r).movedim(0, time_dim)
 
-    D, targets, advantages = list(r), list(r), list(r)
+    targets, advantages = list(r), list(r)
+    # Of the next valid step.
+    next_value = next_D = torch.zeros_like(r[0])
     for t in reversed(range(steps)):
-        last = t == steps - 1
-        nothing = torch.zeros_like(r[t])
+        outside = truncated[t] | found.at_end[t]
 
         # What follows s_t if its episode did not terminate.
         if next_values is not None:
-            continuation = per_step(next_values)[t]
+            continuation = at(per_step(next_values), found.own[t])
         else:
-            interrupted = nothing if bootstrap_values is None else per_step(bootstrap_values)[t]
-            if last:
-                continuation = interrupted if last_value is None else last_value.to(dtype)
-            else:
-                continuation = torch.where(truncated[t], interrupted, v[t + 1])
+            interrupted = torch.zeros_like(r[t])
+            if bootstrap_values is not None:
+                interrupted = at(per_step(bootstrap_values), found.source[t])
+            elif last_value is not None:
+                interrupted = torch.where(found.source[t] == steps - 1, last_value.to(dtype), interrupted)
+            continuation = torch.where(outside, interrupted, next_value)
 
         residual = torch.where(terminated[t], r[t] - v[t], r[t] + discount[t] * continuation - v[t])
         delta = rho[t] * residual
-        if last:
-            D[t] = delta
-            q = continuation
-        else:
-            ended = terminated[t] | truncated[t]
-            D[t] = torch.where(ended, delta, delta + discount[t] * mixing[t] * c[t] * D[t + 1])
-            q = torch.where(ended, continuation, (1 - mixing[t]) * continuation + mixing[t] * targets[t + 1])
-        targets[t] = v[t] + D[t]
-        advantages[t] = pg_rho[t] * torch.where(terminated[t], r[t] - v[t], r[t] + discount[t] * q - v[t])
+        ended = terminated[t] | outside
+        D = torch.where(ended, delta, delta + discount[t] * mixing[t] * c[t] * next_D)
+        mixed = (1 - mixing[t]) * continuation + mixing[t] * (next_value + next_D)
+        q = torch.where(ended, continuation, mixed)
+        advantage = pg_rho[t] * torch.where(terminated[t], r[t] - v[t], r[t] + discount[t] * q - v[t])
+        targets[t] = torch.where(found.valid[t], v[t] + D, 0.0)
+        advantages[t] = torch.where(found.valid[t], advantage, 0.0)
+        next_value = found.following(t, v[t], next_value)
+        next_D = found.following(t, D, next_D)
     return torch.stack(targets).movedim(0, time_dim), torch.stack(advantages).movedim(0, time_dim)

@@ -212,6 +212,7 @@ def warn_of_values(
     continuation_given: bool,
     bootstrap_values: Tensor | None,
     inputs: dict[str, Any],
+    mask: Tensor | None = None,
     boundary: str = "ends_at",
     next_start: Any = None,
 ) -> None:
@@ -226,6 +227,10 @@ def warn_of_values(
     """
     if not holds_numbers(rewards):
         return
+    if mask is not None:
+        # What the mask leaves out is read nowhere.
+        per_step = {name: x for name, x in inputs.items() if isinstance(x, Tensor) and x.shape == mask.shape}
+        inputs = inputs | {name: x[mask != 0] for name, x in per_step.items()}
     for message in _nan_messages(inputs, "earlier"):
         warn_caller(message)
     if rewards.numel() == 0:

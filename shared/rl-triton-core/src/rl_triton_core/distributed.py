@@ -113,6 +113,10 @@ def _run(
             f"{algorithm.name}: a sequence that is split along time is not supported, because its outputs need more of "
             "the next step than its state; split the batch instead"
         )
+    if algorithm.fields[-1].mask and fields[-1] is not None:
+        raise NotImplementedError(
+            f"{algorithm.name}: mask: not supported for a sequence that is split along time; split the batch instead"
+        )
     first = fields[0]
     assert isinstance(first, Tensor)
     steps, rank = first.shape[dim], dist.get_rank(group)
@@ -192,7 +196,7 @@ def _summary(
     ahead = algorithm.ahead or ()
     edge = _edge_inside(algorithm, ahead, problem, dim)
     first = torch.zeros_like(offset)
-    for field, tensor in zip(algorithm.fields, problem.fields, strict=True):
+    for field, tensor in zip(algorithm.step_fields, problem.fields, strict=True):
         if field.name in ahead and tensor is not None:
             first = tensor.select(dim, 0 if algorithm.reverse else -1)
     parts = (torch.ones_like(offset), weight, offset, is_cut, *edge, _edge(u, algorithm, dim), first)
@@ -239,12 +243,12 @@ def _edge_inside(algorithm: Algorithm, ahead: Sequence[str], problem: Problem, d
     edges = [x if x is None else _edge(x, algorithm, dim) for x in problem.fields]
     nothing = [
         torch.zeros_like(x) if x is not None and field.is_real and not field.numbers else x
-        for field, x in zip(algorithm.fields, edges, strict=True)
+        for field, x in zip(algorithm.step_fields, edges, strict=True)
     ]
 
     def beside(steps: Sequence[Tensor | None], what_is_ahead: float) -> list[Any]:
         pairs: list[Tensor | None] = []
-        for field, x in zip(algorithm.fields, steps, strict=True):
+        for field, x in zip(algorithm.step_fields, steps, strict=True):
             if x is None:
                 pairs.append(None)
                 continue

@@ -7,7 +7,7 @@ And what the references of all backward recursions read flags with.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,12 +48,67 @@ def ends(flags: Tensor, boundary: str, next_flag: Tensor | None) -> list[Tensor]
     return is_set
 
 
-def ended_steps(
-    terminateds: Tensor, truncateds: Tensor | None, boundary: str, next_start: Any, time_dim: int
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Which steps terminated and which were truncated, time first; see `ends`."""
-    terminated = terminateds.movedim(time_dim, 0)
-    if truncateds is None:
-        return ends(terminated, boundary, next_start), [torch.zeros_like(flag, dtype=torch.bool) for flag in terminated]
-    behind = (None, None) if next_start is None else next_start
-    return ends(terminated, boundary, behind[0]), ends(truncateds.movedim(time_dim, 0), boundary, behind[1])
+class Boundaries(NamedTuple):
+    """What follows each step, time first: lists with an entry per step, which has one for every row.
+
+    Attributes:
+        valid: whether the mask holds the step.
+        terminated, truncated: whether its episode ends before the next valid step.
+        at_end: whether neither does, and no valid step follows.
+        source: the step whose continuation counts where the episode is cut off: the one with the flag, or the last one.
+        own: the same, but the step itself where no flag stands behind it.
+    """
+
+    valid: list[Tensor]
+    terminated: list[Tensor]
+    truncated: list[Tensor]
+    at_end: list[Tensor]
+    source: list[Tensor]
+    own: list[Tensor]
+
+    def following(self, t: int, now: Tensor, before: Tensor) -> Tensor:
+        """What the step before t finds behind it: of t if it is valid, else what t has found."""
+        return torch.where(self.valid[t], now, before)
+
+
+def boundaries(
+    terminateds: Tensor,
+    truncateds: Tensor | None,
+    boundary: str,
+    next_start: Any,
+    time_dim: int,
+    mask: Tensor | None = None,
+) -> Boundaries:
+    """Which steps ended, from flags under either convention, where a mask makes some steps transparent."""
+    terminateds, first = terminateds.movedim(time_dim, 0), None
+    behind = (next_start, None)
+    if truncateds is not None:
+        first, behind = truncateds.movedim(time_dim, 0), (None, None) if next_start is None else next_start
+    terminated = ends(terminateds, boundary, behind[0])
+    never = [torch.zeros_like(flag) for flag in terminated]
+    truncated = never if first is None else ends(first, boundary, behind[1])
+    is_valid = [~flag for flag in never] if mask is None else [flag != 0 for flag in mask.movedim(time_dim, 0)]
+
+    steps = len(terminated)
+    found = Boundaries(is_valid, *([*never] for _ in range(3)), *([*never] for _ in range(2)))
+    if not steps:
+        return found
+    # What the step at hand would find behind it, had it no flag of its own.
+    over, cut, end = never[0], never[0], ~never[0]
+    source = torch.full(over.shape, steps - 1, device=over.device)
+    has_flag = never[0]
+    for t in reversed(range(steps)):
+        flagged = terminated[t] | truncated[t]
+        here = torch.full_like(source, t)
+        over, cut = torch.where(flagged, terminated[t], over), torch.where(flagged, truncated[t], cut)
+        end, source = end & ~flagged, torch.where(flagged, here, source)
+        found.terminated[t], found.truncated[t], found.at_end[t], found.source[t] = over, cut, end, source
+        found.own[t] = torch.where(has_flag & ~flagged, source, here)
+        has_flag = (has_flag | flagged) & ~is_valid[t]
+        over, cut, end = over & ~is_valid[t], cut & ~is_valid[t], end & ~is_valid[t]
+    return found
+
+
+def at(x: Tensor, steps: Tensor) -> Tensor:
+    """The entries of x (time first) at one step for every row."""
+    return x.gather(0, steps.unsqueeze(0)).squeeze(0)

@@ -144,6 +144,22 @@ def log_extend(step, log2_decay, inner):
 
 
 @triton.jit
+def log_of(decay, log2_decay):
+    """The logarithm of a step's decay, where some steps let everything pass."""
+    return tl.where(decay == 1.0, 0.0, log2_decay)
+
+
+@triton.jit
+def transparent_log_leaf(step, log2_decay, WEIGHT: tl.constexpr):
+    return log_leaf(step, log_of(step[1], log2_decay), WEIGHT)
+
+
+@triton.jit
+def transparent_log_extend(step, log2_decay, inner):
+    return log_extend(step, log_of(step[1], log2_decay), inner)
+
+
+@triton.jit
 def log_identity(like, WEIGHT: tl.constexpr):
     zero = tl.zeros_like(like)
     return zero, zero
@@ -217,4 +233,11 @@ MAPS = {
         "COMPOSE_SCAN": log_compose_scan,
         **_SIZES,
     },
+}
+
+# What takes the place of these where a call has transparent steps, whose decay is 1.
+WITH_TRANSPARENT_STEPS = {
+    "product": {},
+    "power": {},
+    "log": {"LEAF": transparent_log_leaf, "EXTEND": transparent_log_extend},
 }

@@ -37,10 +37,11 @@ class Field:
     """One argument with a value per step (or, among `row_fields`, per row).
 
     A flag is set where it is non-zero, whatever its dtype; an index is of an integer dtype and counts in no promotion;
-    anything else is a real number. A field with a range of `numbers` may also be one float for all steps, and is never
-    anything else unless it is `per_step` too; as a float it reaches the algorithm among its numbers and is absent from
-    its steps. A wide field has one more axis, the last one, of one length for all wide fields of a call: a number for
-    every action.
+    anything else is a real number. A mask is a flag that the engine alone reads: where it is not set, the step is
+    transparent; it is the last field. A field with a range of `numbers` may also be one float for all steps, and is
+    never anything else unless it is `per_step` too; as a float it reaches the algorithm among its numbers and is absent
+    from its steps. A wide field has one more axis, the last one, of one length for all wide fields of a call: a number
+    for every action.
     """
 
     name: str
@@ -50,11 +51,15 @@ class Field:
     per_step: bool = True
     index: bool = False
     wide: bool = False
+    mask: bool = False
 
     @property
     def is_real(self) -> bool:
         """Whether a tensor holds real numbers, whose dtype counts."""
         return not (self.flag or self.index)
+
+
+MASK = Field("mask", flag=True, mask=True)
 
 
 @dataclass(frozen=True)
@@ -134,6 +139,11 @@ class Algorithm(Signature):
     operator: Any = None
     shortcut: dict[str, Any] = field(default_factory=dict, repr=False)
 
+    @property
+    def step_fields(self) -> tuple[Field, ...]:
+        """The fields that the algorithm's functions see: all but the mask."""
+        return tuple(field for field in self.fields if not field.mask)
+
     def __post_init__(self) -> None:
         for kind, fields, most in (
             ("fields", self.fields, MOST_FIELDS),
@@ -150,7 +160,7 @@ def with_flags_at_starts(algorithm: Algorithm) -> Algorithm:
 
     The flags of the step behind the last one are further row fields; without them no episode ends there.
     """
-    flags = [field.name for field in algorithm.fields if field.flag]
+    flags = [field.name for field in algorithm.fields if field.flag and not field.mask]
     behind = [Field(name, flag=True) for name in ("next_start", "next_start[1]")[: len(flags)]]
     return replace(
         algorithm,

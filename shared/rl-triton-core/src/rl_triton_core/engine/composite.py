@@ -12,6 +12,7 @@ from rl_triton_core.engine.algorithm import Algorithm, Numbers, OptionalTensors
 from rl_triton_core.engine.layout import empty_output, laid_out_like
 from rl_triton_core.engine.modes import is_transformed
 from rl_triton_core.engine.precision import accumulation_dtype
+from rl_triton_core.engine.transparent import Moved, move_valid_steps, moved_back
 
 # (u, decay, cut, *, dim, reverse) -> y, as `scan_steps`.
 Scan: TypeAlias = Callable[..., Tensor]
@@ -21,22 +22,27 @@ class Problem(NamedTuple):
     """A checked call in the precision that it is computed in, with flags as bools; None for what it lacks.
 
     Attributes:
-        fields: a tensor with a value per step for every field.
+        fields: a tensor with a value per step for every field but the mask.
         row_values: one with a value per row for every row field.
         numbers: those of the fields that may be one, 0 where it came as a tensor.
         dtype: of the outputs.
+        moved: where valid steps have been moved to, if a mask leaves others out.
     """
 
     fields: OptionalTensors
     row_values: OptionalTensors
     numbers: Numbers
     dtype: torch.dtype
+    moved: Moved | None = None
 
 
 def problem_of(
     algorithm: Algorithm, fields: Sequence[Tensor | float | None], row_fields: Sequence[Tensor | None], dim: int
 ) -> Problem:
-    """Convert the arguments of a checked call; flags come to stand at the steps that end episodes."""
+    """Convert the arguments of a checked call.
+
+    Flags come to stand at the steps that end episodes, and steps that a mask holds side by side at the end of rows.
+    """
     arguments = (*fields, *row_fields)
     result = algorithm.output_dtype(arguments)
     number = accumulation_dtype(result)
@@ -53,14 +59,21 @@ def problem_of(
         for field, value in zip(algorithm.fields, fields, strict=True)
         if field.numbers
     )
-    if algorithm.start_flags and cast(Tensor, fields[0]).shape[dim] > 0:
+    has_steps = cast(Tensor, fields[0]).numel() > 0
+    if algorithm.start_flags and has_steps:
         places = {field.name: place for place, field in enumerate((*algorithm.fields, *algorithm.row_fields))}
         for name, behind in algorithm.start_flags:
             flags = converted[places[name]]
             if flags is not None:
                 converted[places[name]] = moved_to_ends(flags, converted[places[behind]], dim)
-    rows = converted[len(fields) : len(converted) - len(algorithm.start_flags)]
-    return Problem(tuple(converted[: len(fields)]), tuple(rows), numbers, result)
+    rows = tuple(converted[len(fields) : len(converted) - len(algorithm.start_flags)])
+    if not algorithm.fields[-1].mask:
+        return Problem(tuple(converted[: len(fields)]), rows, numbers, result)
+    steps, mask = tuple(converted[: len(fields) - 1]), converted[len(fields) - 1]
+    if mask is None or not has_steps:
+        return Problem(steps, rows, numbers, result)
+    moved = move_valid_steps(algorithm, steps, rows, mask, dim)
+    return Problem(moved.fields, moved.row_values, numbers, result, moved)
 
 
 def moved_to_ends(flags: Tensor, behind: Tensor | None, dim: int) -> Tensor:
@@ -93,6 +106,8 @@ def compute(
 def emitted(algorithm: Algorithm, problem: Problem, states: Tensor, dim: int, first: Tensor) -> tuple[Tensor, ...]:
     """The outputs that scanned states make, laid out like the call's first argument."""
     outputs = algorithm.emit(*problem[:3], states, dim)
+    if problem.moved is not None:
+        outputs = tuple(moved_back(output, problem.moved, dim) for output in outputs)
     return tuple(_laid_out_like(output.to(problem.dtype), first) for output in outputs)
 
 

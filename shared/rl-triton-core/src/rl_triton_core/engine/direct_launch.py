@@ -37,7 +37,7 @@ class DirectLaunch:
         compiled: list[tuple[Any, tuple[int, int], tuple[Any, ...]]],
         tensors: Sequence[Tensor],
         layout_arguments: tuple[Any, ...],
-        summaries: Callable[[], tuple[Tensor, Tensor]] | None,
+        summaries: Callable[[], tuple[Tensor, ...]] | None,
         device_index: int,
     ) -> DirectLaunch | None:
         """Prepare kernels that an ordinary launch has just compiled, each with its grid and its trailing arguments.
@@ -57,7 +57,7 @@ class DirectLaunch:
 def _launch_function(
     launches: list[tuple[Callable[..., Any], tuple[int, int], tuple[Any, ...], tuple[Any, ...]]],
     layout_arguments: tuple[Any, ...],
-    summaries: Callable[[], tuple[Tensor, Tensor]] | None,
+    summaries: Callable[[], tuple[Tensor, ...]] | None,
     device_index: int,
 ) -> Callable[[Sequence[Tensor], tuple[Any, ...], float], bool]:
     """A closure, since this is the hot path: local names cost less than attributes."""

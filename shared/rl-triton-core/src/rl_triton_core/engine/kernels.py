@@ -11,6 +11,9 @@ tile by tile, carrying the state. Where few rows are long, each is split into ch
 composes every chunk's map, and a second starts every chunk from the state that the summaries before it deliver. No
 program waits for another, so the result is the same from run to run.
 
+A call with a mask scans twice in every tile: first what each step finds behind those that are left out, then, with what
+it has found in place of its neighbour, the recursion. Chunks then take three launches, the first for their marks.
+
 Rows that follow each other in memory without a gap need not start at a group (DENSE). Groups then lie at multiples of
 STEPS from the first step of the tensor, so that accesses stay whole vectors whatever the length of a row. A group in
 which one program's rows end and another's begin is computed by both, from the same loads, and each stores its own steps
@@ -31,10 +34,30 @@ the kernel's own body.
 import triton
 import triton.language as tl
 
+from rl_triton_core.engine.transparent_tile import (
+    CUT_OFF,
+    TERMINATED,
+    behind_each,
+    compose_marks,
+    is_open,
+    last_of_group,
+    mark,
+    nearer,
+    or_behind,
+    own_flag,
+    scan_marks,
+    transparent,
+)
+
 # What a field holds; Triton 3.6 takes no strings in a tuple.
 REAL = tl.constexpr(0)
 FLAG = tl.constexpr(1)
 ACTION = tl.constexpr(2)
+
+# What a launch writes: the outputs, or of every chunk its map, or the mark that its steps leave.
+OUTPUT = tl.constexpr(0)
+MAPS = tl.constexpr(1)
+MARKS = tl.constexpr(2)
 
 
 @triton.jit
@@ -206,7 +229,7 @@ def one_of(x, selected, AXIS: tl.constexpr):
     The sum has a single term: exact, and NaN stays where it is. A number has no layout; that of a tile with one entry
     would leave each lane to compute what it makes of all others.
     """
-    terms = tl.where(selected, x, 0.0)
+    terms = tl.where(selected, x, 0)
     if x.shape[1 - AXIS] == 1:
         return tl.sum(terms)
     else:
@@ -349,8 +372,10 @@ def scan(
     EMIT: tl.constexpr,
     DERIVE: tl.constexpr,
     REVERSE: tl.constexpr,
-    STARTS: tl.constexpr,  # the algorithm
+    STARTS: tl.constexpr,
+    ROLES: tl.constexpr,  # the algorithm
     N_FIELDS: tl.constexpr,
+    N_LOADED: tl.constexpr,
     N_WIDE: tl.constexpr,
     N_DERIVED: tl.constexpr,
     N_ROW_FIELDS: tl.constexpr,
@@ -382,7 +407,11 @@ def scan(
     DENSE: tl.constexpr,  # plan
     SUMMARISE: tl.constexpr,
 ):
-    """Scan a program's rows over one chunk of time, and write their outputs or (SUMMARISE) the chunk's map.
+    """Scan a program's rows over one chunk of time, and write what SUMMARISE says.
+
+    ROLES, in a call with a mask, are the places of terminateds, truncateds, bootstrap values, next values and the
+    values that a step reads of the next one, among the fields, and of last values among the row fields. The mask itself
+    is loaded behind the fields.
 
     TILES is the number of tiles in a chunk: 1 with CHUNKS == 0 means that whole rows share a tile, 0 that a program
     walks its rows to the end. CHUNKS bounds the number of chunks; 0 means that the chunk is the whole row. DENSE rows
@@ -428,17 +457,31 @@ def scan(
     for k in tl.static_range(1, STATE):
         carry = carry + (zero,)
     maps = IDENTITY(zero, WEIGHT)
+    mark_carry = (tl.zeros_like(zero).to(tl.int32), zero)
     tile_0 = 0
     n_tiles = TILES
     if TILES == 0:
         n_tiles = tl.cdiv(n_groups, LANES)
     if CHUNKS > 0:
         chunk = tl.program_id(1)
-        if not SUMMARISE:
+        if SUMMARISE == OUTPUT:
             # In the other order: what the first launch read last is what the cache still holds.
             chunk = tl.num_programs(1) - 1 - chunk
             carry = APPLY(
                 map_before(summaries, chunk, rows, row_mask, n_rows, maps, COMPOSE_SCAN, MAP, CHUNKS, ROW_AXIS), carry
+            )
+        if ROLES is not None and SUMMARISE != MARKS:
+            mark_carry = map_before(
+                (summaries[MAP], summaries[MAP + 1]),
+                chunk,
+                rows,
+                row_mask,
+                n_rows,
+                mark_carry,
+                compose_marks,
+                2,
+                CHUNKS,
+                ROW_AXIS,
             )
         tile_0 = chunk * TILES
 
@@ -522,7 +565,7 @@ def scan(
                 if FIELDS[i] is not None
                 else None
             )
-            for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_FIELDS]
+            for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_LOADED]
         ]
         beyond = [
             (
@@ -530,7 +573,7 @@ def scan(
                 if FIELDS[i] is not None
                 else None
             )
-            for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_FIELDS]
+            for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_LOADED]
         ]
         if N_DERIVED > 0:
             of_beyond = derive_at(
@@ -538,8 +581,8 @@ def scan(
                 time_strides, action_strides, n_action_units, DERIVE, WIDE, N_WIDE, ACTIONS, NUMBER, INDEX, True,
             )  # fmt: skip
             beyond = [
-                beyond[i] if i < N_FIELDS else of_beyond[i - N_FIELDS]
-                for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[: N_FIELDS + N_DERIVED]
+                beyond[i] if i < N_LOADED else of_beyond[i - N_LOADED]
+                for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[: N_LOADED + N_DERIVED]
             ]
         if VECTOR:
             wide_t = t[:, :, None] + tl.arange(0, STEPS)[None, None, :]
@@ -561,7 +604,7 @@ def scan(
                     if FIELDS[i] is not None
                     else None
                 )
-                for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_FIELDS]
+                for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_LOADED]
             ]
             if STARTS is not None:
                 in_row = dense_t if DENSE else t
@@ -572,7 +615,7 @@ def scan(
                         if STARTS[i] is not None and FIELDS[i] is not None
                         else loaded[i]
                     )
-                    for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_FIELDS]
+                    for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_LOADED]
                 ]
             if N_DERIVED > 0:
                 derived = derive_at(
@@ -581,12 +624,12 @@ def scan(
                     ACTIONS, NUMBER, INDEX, False,
                 )  # fmt: skip
                 loaded = [
-                    loaded[i] if i < N_FIELDS else derived[i - N_FIELDS]
-                    for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[: N_FIELDS + N_DERIVED]
+                    loaded[i] if i < N_LOADED else derived[i - N_LOADED]
+                    for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[: N_LOADED + N_DERIVED]
                 ]
             pieces = [
                 split_steps(loaded[i], STEPS) if loaded[i] is not None else (None,) * STEPS
-                for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[: N_FIELDS + N_DERIVED]
+                for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[: N_LOADED + N_DERIVED]
             ]
             steps = [[piece[j] for piece in pieces] for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]]
         else:
@@ -604,7 +647,7 @@ def scan(
                         if FIELDS[i] is not None
                         else None
                     )
-                    for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_FIELDS]
+                    for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_LOADED]
                 ]
                 for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]
             ]
@@ -620,7 +663,7 @@ def scan(
                             if STARTS[i] is not None and FIELDS[i] is not None
                             else steps[j][i]
                         )
-                        for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_FIELDS]
+                        for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_LOADED]
                     ]
                     for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]
                 ]
@@ -635,36 +678,113 @@ def scan(
                 ]  # fmt: skip
                 steps = [
                     [
-                        steps[j][i] if i < N_FIELDS else derived[j][i - N_FIELDS]
-                        for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[: N_FIELDS + N_DERIVED]
+                        steps[j][i] if i < N_LOADED else derived[j][i - N_LOADED]
+                        for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[: N_LOADED + N_DERIVED]
                     ]
                     for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]
                 ]
 
         at_open_end = ()
-        coefficients = ()
         for j in tl.static_range(STEPS):
             if REVERSE:
                 if DENSE:
                     opens = dense_t + j == open_end
                 else:
                     opens = t + j == open_end if j == STEPS - 1 or not EVEN else never
-                step_map = COEFFICIENTS(steps[j], steps[j + 1] if j < STEPS - 1 else beyond, opens, row_values, numbers)
+            elif DENSE:
+                opens = (dense_t + j == 0) | (dense_t + j == n_steps)
             else:
-                if DENSE:
-                    opens = (dense_t + j == 0) | (dense_t + j == n_steps)
-                else:
-                    opens = t == open_end if j == 0 else never
-                step_map = COEFFICIENTS(steps[j], steps[j - 1] if j > 0 else beyond, opens, row_values, numbers)
+                opens = t == open_end if j == 0 else never
             at_open_end = at_open_end + (opens,)
+        neighbours = [
+            (steps[j + 1] if j < STEPS - 1 else beyond) if REVERSE else (steps[j - 1] if j > 0 else beyond)
+            for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]
+        ]
+        if ROLES is not None:
+            HAS_BOOTSTRAP: tl.constexpr = ROLES[2] is not None and FIELDS[ROLES[2]] is not None
+            HAS_LAST: tl.constexpr = ROLES[5] is not None and ROW_FIELDS[ROLES[5]] is not None
+            HAS_NEXT: tl.constexpr = ROLES[3] is not None and FIELDS[ROLES[3]] is not None
+            PASSES: tl.constexpr = HAS_BOOTSTRAP or HAS_LAST
+            outside = [
+                (
+                    steps[j][ROLES[2]]
+                    if HAS_BOOTSTRAP
+                    else (
+                        tl.where(at_open_end[j], row_values[ROLES[5]], 0.0)
+                        if HAS_LAST
+                        else (steps[j][ROLES[3]] if HAS_NEXT else tl.cast(0.0, NUMBER))
+                    )
+                )
+                for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]
+            ]
+            marks = [
+                mark(
+                    steps[j][N_FIELDS],
+                    steps[j][ROLES[4]] if ROLES[4] is not None else None,
+                    steps[j][ROLES[0]],
+                    steps[j][ROLES[1]],
+                    outside[j],
+                    at_open_end[j],
+                    PASSES,
+                )
+                for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]
+            ]
+            scanned_marks = scan_marks(last_of_group(marks, STEPS), TIME_AXIS)
+            found = scanned_marks[2:]
+            if not WHOLE_ROWS:
+                found = nearer(mark_carry[0], mark_carry[1], found)
+            if TILES != 1 or SUMMARISE == MARKS:
+                of_tile = [one_of(part, lanes == LANES - 1, TIME_AXIS) for part in scanned_marks[:2]]
+                mark_carry = nearer(mark_carry[0], mark_carry[1], of_tile)
+            behind = behind_each(marks, at_open_end, found[0], found[1], STEPS)
+            own = [own_flag(steps[j][ROLES[0]], steps[j][ROLES[1]]) for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]]
+            valid = [steps[j][N_FIELDS] for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]]
+            # The steps as they would be if there were valid ones alone.
+            steps = [
+                [
+                    (
+                        or_behind(steps[j][i], own[j], behind[j], TERMINATED)
+                        if i == ROLES[0]
+                        else (
+                            or_behind(steps[j][i], own[j], behind[j], CUT_OFF)
+                            if i == ROLES[1]
+                            else (
+                                tl.where(own[j] | at_open_end[j], outside[j], behind[j][1])
+                                if PASSES and i == ROLES[2]
+                                else (
+                                    tl.where(~own[j] & (behind[j][0] == CUT_OFF), behind[j][1], steps[j][i])
+                                    if HAS_NEXT and not PASSES and i == ROLES[3]
+                                    else steps[j][i]
+                                )
+                            )
+                        )
+                    )
+                    for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_FIELDS]
+                ]
+                for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]
+            ]
+            neighbours = [
+                [
+                    behind[j][1] if i == ROLES[4] else steps[j][i]
+                    for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_FIELDS]
+                ]
+                for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]
+            ]
+            at_open_end = [is_open(own[j], at_open_end[j], behind[j]) for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]]
+
+        coefficients = ()
+        for j in tl.static_range(STEPS):
+            step_map = COEFFICIENTS(steps[j], neighbours[j], at_open_end[j], row_values, numbers)
+            if ROLES is not None:
+                step_map = transparent(step_map, valid[j])
             # Nothing comes in at the open end: not the neighbouring row, nor what padding holds beyond the last step.
-            coefficients = coefficients + (CLOSE(step_map, opens),)
+            coefficients = coefficients + (CLOSE(step_map, at_open_end[j]),)
         folded = fold_group(coefficients, log2_decay, LEAF, EXTEND, WEIGHT, STEPS, REVERSE)
 
-        if SUMMARISE:
+        if SUMMARISE == MAPS:
             whole = [one_of(part, lanes == LANES - 1, TIME_AXIS) for part in COMPOSE_SCAN(folded, TIME_AXIS)]
             maps = COMPOSE(*maps, *whole)
-        else:
+        elif SUMMARISE == OUTPUT:
             scanned = SCAN(folded, IDENTITY(folded[MAP - 1], WEIGHT), TIME_AXIS)
             if WHOLE_ROWS:
                 state = CONSTANT(scanned[MAP:])
@@ -675,34 +795,18 @@ def scan(
             states = finish_group(coefficients, state, STEP, STEPS, REVERSE)
             emitted = ()
             for j in tl.static_range(STEPS):
-                if REVERSE:
-                    emitted = emitted + (
-                        EMIT(
-                            steps[j],
-                            steps[j + 1] if j < STEPS - 1 else beyond,
-                            at_open_end[j],
-                            row_values,
-                            states[j],
-                            states[j + 1],
-                            numbers,
-                        ),
-                    )
-                else:
-                    emitted = emitted + (
-                        EMIT(
-                            steps[j],
-                            steps[j - 1] if j > 0 else beyond,
-                            at_open_end[j],
-                            row_values,
-                            states[j + 1],
-                            states[j],
-                            numbers,
-                        ),
-                    )
+                state = states[j] if REVERSE else states[j + 1]
+                neighbour_state = states[j + 1] if REVERSE else states[j]
+                emitted = emitted + (
+                    EMIT(steps[j], neighbours[j], at_open_end[j], row_values, state, neighbour_state, numbers),
+                )
             for i in tl.static_range(N_OUTPUTS):
                 output_steps = ()
                 for j in tl.static_range(STEPS):
-                    output_steps = output_steps + (emitted[j][i],)
+                    if ROLES is not None:
+                        output_steps = output_steps + (tl.where(valid[j], emitted[j][i], 0.0),)
+                    else:
+                        output_steps = output_steps + (emitted[j][i],)
                 if DENSE:
                     store_groups(
                         pointers[OUTPUTS[i][0]],
@@ -728,7 +832,11 @@ def scan(
                     )
                     store_steps(start, output_steps, t, mask, n_steps, time_strides[OUTPUTS[i][1]], STEPS, VECTOR, EVEN)
 
-    if SUMMARISE:
+    if SUMMARISE != OUTPUT:
         offset = chunk.to(INDEX) * n_rows + rows
-        for i in tl.static_range(MAP):
-            tl.store(summaries[i] + offset, maps[i], row_mask)
+        if SUMMARISE == MARKS:
+            for i in tl.static_range(2):
+                tl.store(summaries[MAP + i] + offset, mark_carry[i], row_mask)
+        else:
+            for i in tl.static_range(MAP):
+                tl.store(summaries[i] + offset, maps[i], row_mask)

@@ -151,7 +151,7 @@ class KernelCall:
         for field, s in zip(algorithm.fields, strides, strict=True):
             if field.wide:
                 wide.append(slots.add_wide(s))
-            else:
+            elif s is not None or not field.mask:
                 fields.append(slots.add(s, field))
         for field, s in zip(algorithm.row_fields, row_strides, strict=True):
             if field.wide:
@@ -166,7 +166,10 @@ class KernelCall:
         )
         tile = algorithm.load_tile()
         number = tl.float64 if self.double else tl.float32
+        self.has_mask = algorithm.fields[-1].mask and strides[-1] is not None
         maps = affine_tile.MAPS[weights.value]
+        if self.has_mask:
+            maps |= affine_tile.WITH_TRANSPARENT_STEPS[weights.value]
         self.constants: dict[str, Any] = {
             "FIELDS": tuple(fields),
             "WIDE": tuple(wide),
@@ -177,7 +180,9 @@ class KernelCall:
             "DERIVE": tile.derive,
             "REVERSE": algorithm.reverse,
             "STARTS": _starts(algorithm),
-            "N_FIELDS": len(fields),
+            "ROLES": _roles(algorithm) if self.has_mask else None,
+            "N_FIELDS": len(fields) - self.has_mask,
+            "N_LOADED": len(fields),
             "N_WIDE": len(wide),
             "N_DERIVED": algorithm.derived,
             "N_ROW_FIELDS": len(row_fields),
@@ -268,20 +273,23 @@ class KernelCall:
             for i, (field, value) in enumerate(self.algorithm.described(arguments))
         ]
 
-    def summaries(self) -> tuple[Tensor, Tensor]:
-        """Scratch for the map (A, B) of every chunk."""
+    def summaries(self) -> tuple[Tensor, ...]:
+        """Scratch for the map (A, B) of every chunk, and with a mask for its mark (code, value)."""
         count = self.plan.chunks * self.rows
         number = torch.float64 if self.double else torch.float32
-        return (
-            torch.empty(count, dtype=self.weight_dtype, device=self.device),
-            torch.empty(count, dtype=number, device=self.device),
-        )
+        dtypes = (self.weight_dtype, number) + ((torch.int32, number) if self.has_mask else ())
+        return tuple([torch.empty(count, dtype=dtype, device=self.device) for dtype in dtypes])
 
-    def _launches(self) -> list[tuple[tuple[int, int], bool]]:
-        """Grid and whether to summarise, per launch."""
-        if not self.plan.chunks:
-            return [((self.plan.programs, 1), False)]
-        return [((self.plan.programs, self.plan.chunks - 1), True), ((self.plan.programs, self.plan.chunks), False)]
+    def _launches(self) -> list[tuple[tuple[int, int], int]]:
+        """Grid and what to write, per launch."""
+        from rl_triton_core.engine import kernels
+
+        programs, chunks = self.plan.programs, self.plan.chunks
+        if not chunks:
+            return [((programs, 1), kernels.OUTPUT.value)]
+        # Nothing follows the last chunk that would read of it.
+        summarised = [kernels.MARKS.value] * self.has_mask + [kernels.MAPS.value]
+        return [*(((programs, chunks - 1), what) for what in summarised), ((programs, chunks), kernels.OUTPUT.value)]
 
     def _ordinary(self, tensors: tuple[Tensor, ...], scalars: tuple[Any, ...], log2_decay: float) -> None:
         """Launch through Triton, and keep what a direct launch needs if this one fits one."""
@@ -383,6 +391,15 @@ def _starts(algorithm: Algorithm) -> tuple[int | None, ...] | None:
     row_fields = [field.name for field in algorithm.row_fields if not field.wide]
     behind = {flag: row_fields.index(name) for flag, name in algorithm.start_flags}
     return tuple([behind.get(field.name) for field in algorithm.fields if not field.wide])
+
+
+def _roles(algorithm: Algorithm) -> tuple[int | None, ...]:
+    """Where a kernel with a mask finds what it has to look behind transparent steps for; see its `scan`."""
+    fields = [field.name for field in algorithm.fields if not field.wide]
+    row_fields = [field.name for field in algorithm.row_fields if not field.wide]
+    names = ("terminateds", "truncateds", "bootstrap_values", "next_values", "values")
+    last = row_fields.index("last_value") if "last_value" in row_fields else None
+    return (*(fields.index(name) if name in fields else None for name in names), last)
 
 
 def _kind(field: Field | None) -> int:

@@ -69,9 +69,29 @@ def time_first(x: Any) -> Any:
     return x.transpose(0, 1).contiguous() if isinstance(x, Tensor) and x.dim() >= 2 else x
 
 
-def on_kernel_device(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments with their tensors where kernels run."""
-    return {name: x.to(kernel_device()) if isinstance(x, Tensor) else x for name, x in arguments.items()}
+def with_mask(arguments: dict[str, Any], *, poisoned: bool = True) -> dict[str, Any]:
+    """Arguments with a mask that leaves out steps one by one and in runs, whole rows too; what it hides is NaN.
+
+    Rows in turn: every other step is left out, or stretches of several steps, or the last ones, or all, or none.
+    """
+    shape = arguments["terminateds"].shape
+    generator = torch.Generator().manual_seed(shape[0] * 31 + shape[1])
+    row, step = torch.arange(shape[0]).unsqueeze(1), torch.arange(shape[1])
+    drawn = torch.rand(shape, generator=generator)
+    stretches = torch.rand(shape[0], -(-shape[1] // 6), generator=generator).repeat_interleave(6, 1)[:, : shape[1]]
+    mask = torch.where(row % 5 == 0, drawn < 0.5, stretches < 0.6)
+    mask &= (row % 5 != 2) | (step < shape[1] - shape[1] // 3)
+    mask = torch.where(row % 5 == 3, row % 10 == 8, mask) | (row % 5 == 4)
+    given = arguments | {"mask": mask}
+    for name in ("rewards", "values", "gamma", "lambda_", "log_pi_target", "log_pi_behavior") if poisoned else ():
+        if isinstance(x := given.get(name), Tensor):
+            given[name] = x.masked_fill(~mask, float("nan"))
+    return given
+
+
+def on_kernel_device(arguments: dict[str, Any], device: str | None = None) -> dict[str, Any]:
+    """The arguments with their tensors where kernels run, or on another device."""
+    return {name: x.to(device or kernel_device()) if isinstance(x, Tensor) else x for name, x in arguments.items()}
 
 
 def assert_obeys_rule(
@@ -79,6 +99,7 @@ def assert_obeys_rule(
     oracle: Callable[..., Any],
     arguments: dict[str, Any],
     dtype: torch.dtype = torch.float32,
+    device: str | None = None,
 ) -> None:
     """Fail unless a call obeys the rule environment-major and time-major, and leaves its inputs as they were.
 
@@ -88,6 +109,7 @@ def assert_obeys_rule(
         arguments: named, on the CPU, environment-major; the first is the one whose layout the outputs have. Whatever
             starts with its first two axes counts as one value per step.
         dtype: what the outputs must have.
+        device: where to call it, if not where kernels run.
     """
     expected = as_tuple(oracle(**arguments))
     loop = as_tuple(oracle(**arguments, dtype=torch.float32))
@@ -100,7 +122,7 @@ def assert_obeys_rule(
         laid_out = arguments
         if time_dim == 0:
             laid_out = {name: time_first(x) if is_per_step(x) else x for name, x in arguments.items()}
-        given = on_kernel_device(laid_out)
+        given = on_kernel_device(laid_out, device)
         before = {name: x.clone() for name, x in given.items() if isinstance(x, Tensor)}
         outputs = as_tuple(function(**given, time_dim=time_dim))
         assert len(outputs) == len(expected)

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rl_triton_core.testing.calls import FlagsAtStarts, as_tuple, outputs_and_gradients
+from rl_triton_core.testing.calls import FlagsAtStarts, as_tuple, assert_obeys_rule, outputs_and_gradients, with_mask
 
 
 def assert_maps(one: Callable[[Tensor], Any], many: Tensor) -> None:
@@ -84,22 +84,22 @@ def assert_traces(one: Callable[..., Any], tensors: Sequence[Tensor]) -> None:
     torch.testing.assert_close(traced(*others), one(*others))
 
 
-FLAGS = ("terminateds", "truncateds", "dones", "resets", "next_start", "next_start_truncated")
+FLAGS = ("terminateds", "truncateds", "dones", "resets", "mask", "next_start", "next_start_truncated")
 ROW_VALUES = ("last_value", "seed_values", "initial", "next_start", "next_start_truncated")
 WIDE = ("action_probs_target", "next_action_probs_target", "next_q_values_all")
 
 
 def drawn_by_name(
-    names: Sequence[str], steps: int, dtype: torch.dtype = torch.float64, device: str = "cpu"
+    names: Sequence[str], steps: int, dtype: torch.dtype = torch.float64, device: str = "cpu", rows: int = 2
 ) -> dict[str, Tensor]:
-    """Arguments for 2 rows of so many steps and 3 actions: flags, actions, and numbers in [0.1, 0.9]."""
+    """Arguments for rows of so many steps and 3 actions: flags, actions, and numbers in [0.1, 0.9]."""
     generator = torch.Generator().manual_seed(7)
     given: dict[str, Tensor] = {}
     for name in names:
-        shape = (2,) if name in ROW_VALUES else (2, steps, 3) if name in WIDE else (2, steps)
+        shape = (rows,) if name in ROW_VALUES else (rows, steps, 3) if name in WIDE else (rows, steps)
         drawn = torch.rand(shape, generator=generator, dtype=dtype)
         if name in FLAGS:
-            given[name] = drawn < 0.2
+            given[name] = drawn < (0.6 if name == "mask" else 0.2)
         else:
             given[name] = (drawn * 3).long() if name == "actions" else drawn * 0.8 + 0.1
     # Drawn on the CPU, so that the numbers are the same on every device.
@@ -204,6 +204,29 @@ def assert_flags_at_starts_agree(function: Callable[..., Any], names: Sequence[s
                 leaves = {name: x.clone().requires_grad_(_is_floating(x)) for name, x in tensors.items()}
                 results.append(outputs_and_gradients(one, leaves))
             torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
+
+
+def assert_steps_are_transparent(
+    function: Callable[..., Any], oracle: Callable[..., Any], names: Sequence[str]
+) -> None:
+    """Fail unless what a mask leaves out is passed over on the CPU, by outputs and by derivatives.
+
+    `oracle` is the reference of the same signature; `names` are those of a call without a mask.
+    """
+    for steps in (1, 2, 7, 40):
+        arguments = drawn_by_name(names, steps, torch.float32, rows=10)
+        assert_obeys_rule(function, oracle, with_mask(arguments), device="cpu")
+    given = with_mask(drawn_by_name(names, 9, rows=10), poisoned=False)
+    poisoned = with_mask(drawn_by_name(names, 9, rows=10))
+    results = []
+    for one, tensors in ((function, poisoned), (oracle, given)):
+        leaves = {name: x.clone().requires_grad_(_is_floating(x)) for name, x in tensors.items()}
+        results.append((leaves, *outputs_and_gradients(one, leaves)))
+    (leaves, outputs, gradients), (_, expected, expected_gradients) = results
+    torch.testing.assert_close(outputs, expected)
+    assert all(not output[~given["mask"]].any() for output in outputs)
+    if gradients:
+        torch.testing.assert_close(gradients, expected_gradients)
 
 
 def assert_compiles_once(function: Callable[..., Any], names: Sequence[str]) -> None:
