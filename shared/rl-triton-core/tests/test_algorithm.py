@@ -6,7 +6,13 @@ import dataclasses
 
 import pytest
 from rl_triton_core import api
-from rl_triton_core.engine.algorithm import MOST_FIELDS, MOST_ROW_FIELDS, Field
+from rl_triton_core.engine.algorithm import MOST_FIELDS, MOST_ROW_FIELDS, Field, with_flags_at_starts
+
+
+def test_no_algorithm_takes_the_way_of_another() -> None:
+    """A shortcut asks for arguments alone: found under another algorithm, it would run the wrong kernel."""
+    others = (dataclasses.replace(api._BACKWARD, name="other"), with_flags_at_starts(api._BACKWARD))
+    assert len({id(algorithm.shortcut) for algorithm in (*others, api._BACKWARD, api._FORWARD)}) == 4
 
 
 def test_the_kernel_reaches_every_field() -> None:

@@ -11,7 +11,7 @@ from rl_triton_core import api
 from rl_triton_core.engine.dispatch import registered, run
 from torch import Tensor
 
-TARGETS = registered(dataclasses.replace(api._FORWARD, name="targets", differentiable=False, shortcut={}))
+TARGETS = registered(dataclasses.replace(api._FORWARD, name="targets", differentiable=False))
 
 
 def targets(inputs: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ def halves(fields: Any, row_values: Any, numbers: Any, y: Tensor, dim: int) -> t
     return y, y / 2
 
 
-TWO_OUTPUTS = registered(dataclasses.replace(api._FORWARD, name="halves", outputs=2, emit=halves, shortcut={}))
+TWO_OUTPUTS = registered(dataclasses.replace(api._FORWARD, name="halves", outputs=2, emit=halves))
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "transposed", "sliced", "expanded", "permuted"])

@@ -92,7 +92,7 @@ def test_one_compiled_graph_takes_shards(lone_mesh: Any) -> None:
 
 
 def test_other_algorithms_say_that_they_cannot_be_split(lone_mesh: Any) -> None:
-    needs_more = registered(dataclasses.replace(api._FORWARD, name="needs_more", ahead=None, shortcut={}))
+    needs_more = registered(dataclasses.replace(api._FORWARD, name="needs_more", ahead=None))
     x = torch.rand(2, 3)
     with time_sharded(), pytest.raises(NotImplementedError, match="needs_more: a sequence that is split along time"):
         run(needs_more, (x, x, None), (None,), 1)

@@ -443,7 +443,6 @@ def uniform_scan(reverse: bool) -> Any:
         name="uniform_scan",
         fields=(scan.fields[0], decays, scan.fields[2]),
         uniform_decay=lambda numbers: numbers[0],
-        shortcut={},
     )
 
 
@@ -482,7 +481,7 @@ def two_outputs(reverse: bool) -> Any:
     def load_tile() -> Tile:
         return Tile(scan.load_tile().coefficients, emit_state_and_its_neighbour)
 
-    return dataclasses.replace(scan, name="two_outputs", outputs=2, load_tile=load_tile, shortcut={})
+    return dataclasses.replace(scan, name="two_outputs", outputs=2, load_tile=load_tile)
 
 
 def check_two_outputs(device: str, arguments: dict[str, Any], reverse: bool, dtype: torch.dtype) -> None:

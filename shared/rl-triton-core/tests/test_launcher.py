@@ -99,7 +99,7 @@ def test_a_shortcut_takes_what_is_alike() -> None:
 
 def test_a_shortcut_makes_every_output() -> None:
     given, recorded = arguments(), Recorded()
-    call = KernelCall(dataclasses.replace(api._FORWARD, outputs=2, shortcut={}), given[:3], given[3:], 1)
+    call = KernelCall(dataclasses.replace(api._FORWARD, outputs=2), given[:3], given[3:], 1)
     call.direct = recorded  # type: ignore[assignment]
     assert call.numbers(given) is not None
     shortcut = make_shortcut(call, given, 1)
@@ -190,7 +190,7 @@ def test_calls_that_take_turns_keep_their_shortcuts(monkeypatch: pytest.MonkeyPa
         return make_shortcut(call, given, time_dim)
 
     monkeypatch.setattr(dispatch, "make_shortcut", counted)
-    algorithm = dataclasses.replace(api._FORWARD, shortcut={})
+    algorithm = dataclasses.replace(api._FORWARD)
     given = arguments()
     calls = [prepared_call(given), prepared_call(given)]
     for call in calls:

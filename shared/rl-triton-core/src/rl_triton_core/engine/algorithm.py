@@ -137,7 +137,7 @@ class Algorithm(Signature):
     ahead: tuple[str, ...] | None = None
     start_flags: tuple[tuple[str, str], ...] = ()
     operator: Any = None
-    shortcut: dict[str, Any] = field(default_factory=dict, repr=False)
+    shortcut: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def step_fields(self) -> tuple[Field, ...]:

@@ -88,15 +88,19 @@ def row_start(
 
 
 @triton.jit
-def load_field(start, time_stride, KIND: tl.constexpr, t, mask, NUMBER: tl.constexpr):
-    """One field at the steps t: a flag of any dtype (non-zero means set), an index or a number to accumulate with."""
-    value = tl.load(start + t * time_stride, mask, other=0)
+def as_kind(value, KIND: tl.constexpr, NUMBER: tl.constexpr):
     if KIND == FLAG:
         return value != 0
     elif KIND == ACTION:
         return value.to(tl.int64)
     else:
         return value.to(NUMBER)
+
+
+@triton.jit
+def load_field(start, time_stride, KIND: tl.constexpr, t, mask, NUMBER: tl.constexpr):
+    """One field at the steps t: a flag of any dtype (non-zero means set), an index or a number to accumulate with."""
+    return as_kind(tl.load(start + t * time_stride, mask, other=0), KIND, NUMBER)
 
 
 @triton.jit
@@ -113,6 +117,30 @@ def flags_behind(flags, beyond, row_flag, at_open_end, STEPS: tl.constexpr):
     """The same for the steps of groups, [rows, lanes, STEPS]; `beyond` is the flag of the step behind each group."""
     moved = join_steps(split_steps(flags, STEPS)[1:] + (beyond,), STEPS)
     return flag_behind(moved, row_flag[:, :, None] if row_flag is not None else None, at_open_end)
+
+
+@triton.jit
+def opens(
+    t,
+    open_end,
+    n_steps,
+    never,
+    j: tl.constexpr,
+    STEPS: tl.constexpr,
+    EVEN: tl.constexpr,
+    REVERSE: tl.constexpr,
+    DENSE: tl.constexpr,
+):
+    """Whether step j of the groups that begin at t is the one at the open end of its row."""
+    if DENSE:
+        if REVERSE:
+            return t + j == open_end
+        else:
+            return (t + j == 0) | (t + j == n_steps)
+    elif REVERSE:
+        return t + j == open_end if j == STEPS - 1 or not EVEN else never
+    else:
+        return t == open_end if j == 0 else never
 
 
 @triton.jit
@@ -524,21 +552,22 @@ def scan(
 
         row_values = [
             (
-                load_field(
-                    row_start(
-                        pointers[ROW_FIELDS[i][0]],
-                        outer_strides,
-                        inner_strides,
-                        inner_sizes,
-                        opening_rows,
-                        ROW_FIELDS[i][1],
-                        ROW_FIELDS[i][2],
-                        1,
+                as_kind(
+                    tl.load(
+                        row_start(
+                            pointers[ROW_FIELDS[i][0]],
+                            outer_strides,
+                            inner_strides,
+                            inner_sizes,
+                            opening_rows,
+                            ROW_FIELDS[i][1],
+                            ROW_FIELDS[i][2],
+                            1,
+                        ),
+                        opening & (opening_rows < n_rows),
+                        other=0,
                     ),
-                    0,
                     ROW_FIELDS[i][3],
-                    0,
-                    opening & (opening_rows < n_rows),
                     NUMBER,
                 )
                 if ROW_FIELDS[i] is not None
@@ -607,8 +636,8 @@ def scan(
                 for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)[:N_LOADED]
             ]
             if STARTS is not None:
-                in_row = dense_t if DENSE else t
-                opens_wide = in_row[:, :, None] + tl.arange(0, STEPS)[None, None, :] == open_end
+                first = dense_t if DENSE else t
+                opens_wide = first[:, :, None] + tl.arange(0, STEPS)[None, None, :] == open_end
                 loaded = [
                     (
                         flags_behind(loaded[i], beyond[i], row_values[STARTS[i]], opens_wide, STEPS)
@@ -684,23 +713,16 @@ def scan(
                     for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]
                 ]
 
-        at_open_end = ()
-        for j in tl.static_range(STEPS):
-            if REVERSE:
-                if DENSE:
-                    opens = dense_t + j == open_end
-                else:
-                    opens = t + j == open_end if j == STEPS - 1 or not EVEN else never
-            elif DENSE:
-                opens = (dense_t + j == 0) | (dense_t + j == n_steps)
-            else:
-                opens = t == open_end if j == 0 else never
-            at_open_end = at_open_end + (opens,)
         neighbours = [
             (steps[j + 1] if j < STEPS - 1 else beyond) if REVERSE else (steps[j - 1] if j > 0 else beyond)
             for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]
         ]
+        in_row = dense_t if DENSE else t
         if ROLES is not None:
+            at_open_end = [
+                opens(in_row, open_end, n_steps, never, j, STEPS, EVEN, REVERSE, DENSE)
+                for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]
+            ]
             HAS_BOOTSTRAP: tl.constexpr = ROLES[2] is not None and FIELDS[ROLES[2]] is not None
             HAS_LAST: tl.constexpr = ROLES[5] is not None and ROW_FIELDS[ROLES[5]] is not None
             HAS_NEXT: tl.constexpr = ROLES[3] is not None and FIELDS[ROLES[3]] is not None
@@ -770,15 +792,20 @@ def scan(
                 ]
                 for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]
             ]
-            at_open_end = [is_open(own[j], at_open_end[j], behind[j]) for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]]
+            is_last = [is_open(own[j], at_open_end[j], behind[j]) for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]]
 
+        at_open_end = ()
         coefficients = ()
         for j in tl.static_range(STEPS):
-            step_map = COEFFICIENTS(steps[j], neighbours[j], at_open_end[j], row_values, numbers)
-            if ROLES is not None:
-                step_map = transparent(step_map, valid[j])
+            if ROLES is None:
+                ends = opens(in_row, open_end, n_steps, never, j, STEPS, EVEN, REVERSE, DENSE)
+                step_map = COEFFICIENTS(steps[j], neighbours[j], ends, row_values, numbers)
+            else:
+                ends = is_last[j]
+                step_map = transparent(COEFFICIENTS(steps[j], neighbours[j], ends, row_values, numbers), valid[j])
+            at_open_end = at_open_end + (ends,)
             # Nothing comes in at the open end: not the neighbouring row, nor what padding holds beyond the last step.
-            coefficients = coefficients + (CLOSE(step_map, at_open_end[j]),)
+            coefficients = coefficients + (CLOSE(step_map, ends),)
         folded = fold_group(coefficients, log2_decay, LEAF, EXTEND, WEIGHT, STEPS, REVERSE)
 
         if SUMMARISE == MAPS:

@@ -102,7 +102,8 @@ class KernelCall:
             contiguous=self.contiguous,
             unit=self.unit,
             dense=dense,
-            outputs=algorithm.outputs,
+            # A mask and what it makes scan twice keep as much of a step as a second output does.
+            outputs=max(algorithm.outputs, 2 if algorithm.fields[-1].mask and strides[-1] is not None else 1),
             actions=self.actions.number,
             action_unit=self.actions.unit,
             device=_device(self.device),
