@@ -27,7 +27,7 @@ def call(**changes: Any) -> tuple[Tensor, Tensor]:
 def test_signature() -> None:
     parameters = inspect.signature(compute_vtrace).parameters
     names = [*REAL, "terminateds", "truncateds", "gamma", "rho_bar", "c_bar", "bootstrap_values", "last_value"]
-    keywords = ["next_values", "lambda_", "pg_rho_bar", "mask", "boundary", "next_start", "time_dim", "out"]
+    keywords = ["next_values", "lambda_", "pg_rho_bar", "leak", "mask", "boundary", "next_start", "time_dim", "out"]
     assert list(parameters) == names + keywords
     defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
     assert defaults == {
@@ -40,6 +40,7 @@ def test_signature() -> None:
         "next_values": None,
         "lambda_": 1.0,
         "pg_rho_bar": None,
+        "leak": 0.0,
         "mask": None,
         "boundary": "ends_at",
         "next_start": None,
@@ -78,6 +79,12 @@ BAD_CALLS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"c_bar": "1"}, TypeError, r"c_bar: expected a float, got str"),
     ({"rho_bar": torch.tensor(1.0)}, TypeError, r"rho_bar: expected a float, got Tensor; convert it with float\(\)"),
     ({"pg_rho_bar": torch.ones(3, 5)}, TypeError, r"pg_rho_bar: expected a float, got Tensor"),
+    ({"leak": 1.5}, ValueError, r"leak: expected a number in \[0, 1\], got 1.5"),
+    ({"leak": -0.1}, ValueError, r"leak: expected a number in \[0, 1\], got -0.1"),
+    ({"leak": math.nan}, ValueError, r"leak: expected a number in \[0, 1\], got nan"),
+    ({"leak": 10**400}, ValueError, r"leak: expected a number in \[0, 1\], got an integer beyond"),
+    ({"leak": None}, TypeError, r"leak: expected a float, got None"),
+    ({"leak": torch.tensor(0.0)}, TypeError, r"leak: expected a float, got Tensor; convert it with float\(\)"),
     ({"rewards": torch.ones(3, 5).to_sparse()}, TypeError, r"rewards: expected a dense tensor"),
     ({"time_dim": 2}, ValueError, r"time_dim: expected an axis of rewards"),
     ({"time_dim": -3}, ValueError, r"time_dim: expected an axis of rewards"),
@@ -150,6 +157,21 @@ def test_what_the_clips_default_to() -> None:
     assert not equal({"pg_rho_bar": math.inf}, {})
 
 
+@pytest.mark.parametrize("leak", [0.0, 0, False, -0.0])
+@pytest.mark.parametrize("clips", [{}, {"pg_rho_bar": 2.0}, {"next_values": torch.zeros(3, 5)}])
+def test_no_leak_is_the_clip_of_an_infinite_ratio(leak: float, clips: dict[str, Any]) -> None:
+    for targets in call(log_pi_target=torch.full((3, 5), 1000.0), leak=leak, **clips):
+        assert targets.isfinite().all()
+
+
+def test_an_infinite_ratio_leaks_where_there_is_a_leak() -> None:
+    ratios = {"log_pi_target": torch.full((3, 5), 1000.0), "terminateds": torch.ones(3, 5)}
+    for output in call(**ratios, leak=1e-3):
+        assert (output == math.inf).all()
+    for output, clipped in zip(call(leak=1e-3), call(), strict=True):
+        assert torch.equal(output, clipped), "what is not clipped has nothing to leak"
+
+
 PROMOTIONS: list[tuple[dict[str, torch.dtype], torch.dtype]] = [
     ({}, torch.float16),
     (dict.fromkeys(REAL, torch.bfloat16), torch.bfloat16),
@@ -205,7 +227,9 @@ def test_empty_tensors_give_empty_results(shape: tuple[int, int]) -> None:
         assert [output.shape for output in outputs] == [shape] * 2
 
 
-@pytest.mark.parametrize("options", [{}, {"rho_bar": None, "c_bar": None}, {"pg_rho_bar": 2.0}, {"lambda_": 0.0}])
+@pytest.mark.parametrize(
+    "options", [{}, {"rho_bar": None, "c_bar": None}, {"pg_rho_bar": 2.0}, {"lambda_": 0.0}, {"leak": 0.5}]
+)
 @pytest.mark.parametrize("continuation", ["next_values", "bootstrap_values"])
 def test_inputs_are_neither_changed_nor_returned(continuation: str, options: dict[str, Any]) -> None:
     given = {name: torch.rand(3, 5) for name in (*REAL, continuation)}

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles no
 
 @pytest.mark.parametrize(("backend", "arch"), [("cuda", 90), ("hip", "gfx942")])
 @pytest.mark.parametrize("layout", ["row-major", "time-major"])
-@pytest.mark.parametrize("option", ["last_value", "bootstrap_values", "next_values", "per-step"])
+@pytest.mark.parametrize("option", ["last_value", "bootstrap_values", "next_values", "per-step", "leak"])
 def test_compiles_without_spills(option: str, layout: str, backend: str, arch: int | str) -> None:
     rows, steps = 32, 128
     x = torch.empty((rows, steps) if layout == "row-major" else (steps, rows))
@@ -25,10 +25,12 @@ def test_compiles_without_spills(option: str, layout: str, backend: str, arch: i
     given |= dict.fromkeys(("gamma", "lambda_"), x if option == "per-step" else 0.99)
     if option in ("bootstrap_values", "next_values"):
         given |= {"truncateds": flags, option: x}
-    fields = [given.get(field.name) for field in api._VTRACE.ends_at.fields]
-    last_value = torch.empty(rows) if option in ("last_value", "per-step") else None
+    given["leak"] = 0.5
+    algorithm = (api._LEAKY_VTRACE if option == "leak" else api._VTRACE).ends_at
+    fields = [given.get(field.name) for field in algorithm.fields]
+    last_value = torch.empty(rows) if option in ("last_value", "per-step", "leak") else None
     (kernel,) = compiled_kernels(
-        api._VTRACE.ends_at, fields, (last_value,), 1 if layout == "row-major" else 0, backend=backend, arch=arch
+        algorithm, fields, (last_value,), 1 if layout == "row-major" else 0, backend=backend, arch=arch
     )
     assert spilled_bytes(kernel) == 0
 

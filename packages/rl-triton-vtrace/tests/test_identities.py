@@ -72,6 +72,20 @@ def test_without_clips_targets_are_importance_weighted(
     torch.testing.assert_close(targets, expected)
 
 
+@given(sizes, shares, clips, clips, clips, st.sampled_from([0.0, 0.3, 1.0]))
+def test_a_leak_is_between_clips_and_none(
+    size: tuple[int, int, int], gamma: float, rho_bar: float, c_bar: float, pg_rho_bar: float, leak: float
+) -> None:
+    """Without traces both outputs are linear in the weights, and so in the leak."""
+    arguments = drawn(size) | {"gamma": gamma, "lambda_": 0.0}
+    bounds = {"rho_bar": rho_bar, "c_bar": c_bar, "pg_rho_bar": pg_rho_bar}
+    leaking = compute_vtrace(**arguments, **bounds, leak=leak)
+    clipped = compute_vtrace(**arguments, **bounds)
+    unclipped = compute_vtrace(**arguments, rho_bar=None, c_bar=None)
+    for x, y, z in zip(leaking, clipped, unclipped, strict=True):
+        torch.testing.assert_close(x, leak * z + (1 - leak) * y)
+
+
 @given(sizes, shares, clips, clips, clips)
 def test_at_lambda_one_advantages_are_one_step_ahead_of_the_targets(
     size: tuple[int, int, int], gamma: float, rho_bar: float, c_bar: float, pg_rho_bar: float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -73,7 +74,9 @@ VMAPPED = (*NAMES, "terminateds", "truncateds", "bootstrap_values", "next_values
 
 
 @pytest.mark.filterwarnings("ignore:truncateds without")
-@pytest.mark.parametrize("options", [{}, {"pg_rho_bar": 2.0, "lambda_": 0.8}], ids=["one clip", "pg_rho_bar"])
+@pytest.mark.parametrize(
+    "options", [{}, {"pg_rho_bar": 2.0, "lambda_": 0.8}, {"leak": 0.5}], ids=["one clip", "pg_rho_bar", "leak"]
+)
 @pytest.mark.parametrize("name", VMAPPED)
 def test_vmap_over_every_argument(name: str, options: dict[str, Any]) -> None:
     given = drawn() | options
@@ -100,7 +103,7 @@ def test_meta_tensors_have_no_values() -> None:
         assert output.shape == (2, 9)
 
 
-@pytest.mark.parametrize("options", [{}, {"pg_rho_bar": 2.0}], ids=["one clip", "pg_rho_bar"])
+@pytest.mark.parametrize("options", [{}, {"pg_rho_bar": 2.0}, {"leak": 0.5}], ids=["one clip", "pg_rho_bar", "leak"])
 @pytest.mark.parametrize("layout", ["environment-major", "time-major"])
 def test_tracing_looks_at_no_number(layout: str, options: dict[str, float]) -> None:
     dim = 1 if layout == "environment-major" else 0
@@ -147,3 +150,8 @@ def test_transparent_steps(names: tuple[str, ...]) -> None:
 @CHECKS
 def test_inside_pytorch_with_a_mask(check: Callable[..., None]) -> None:
     check(compute_vtrace, (*CALLS[1], "mask"))
+
+
+@CHECKS
+def test_a_leak_inside_pytorch(check: Callable[..., None]) -> None:
+    check(partial(compute_vtrace, leak=0.5), CALLS[3])

@@ -24,9 +24,7 @@ from rl_triton_core.testing.tolerance import assert_within_rule
 from rl_triton_vtrace import compute_vtrace, reference
 from torch import Tensor
 
-triton = pytest.importorskip("triton")
-tl = pytest.importorskip("triton.language")
-exp = pytest.importorskip("rl_triton_vtrace._tile").exp
+pytest.importorskip("triton")
 
 pytestmark = kernel_marks()
 DEVICE = kernel_device()
@@ -37,6 +35,7 @@ if not INTERPRETED:
     SHAPES = [(4096, 9), (127, 64), (1, 1), (3, 2), (4096, 1), (127, 7), (4096, 31), (3, 63), (4096, 65), (4096, 100)]
     SHAPES += [(127, 131), (4096, 128), (128, 512), (127, 1000), (8, 1001), (3, 4097), (600, 4100), (1, 9000)]
 OPTIONS = ["nothing", "last_value", "bootstrap_values", "next_values", "per-step", "truncateds", "clips", "no clips"]
+OPTIONS += ["leak"]
 
 
 def drawn(
@@ -47,7 +46,7 @@ def drawn(
     arguments: dict[str, Any] = {name: draw.numbers() for name in ("rewards", "values")}
     arguments |= {name: spread * draw.numbers() for name in ("log_pi_target", "log_pi_behavior")}
     arguments |= {"terminateds": draw.flags(boundaries), "lambda_": 0.95}
-    if option in ("last_value", "clips", "no clips"):
+    if option in ("last_value", "clips", "no clips", "leak"):
         arguments["last_value"] = draw.numbers(shape[:1])
     if option in ("bootstrap_values", "next_values"):
         arguments |= {option: draw.numbers(), "truncateds": draw.flags("random")}
@@ -57,6 +56,8 @@ def drawn(
         arguments |= {"truncateds": draw.flags("random"), "last_value": draw.numbers(shape[:1])}
     if option == "clips":
         arguments |= {"rho_bar": 1.5, "c_bar": 0.9, "pg_rho_bar": 2.5}
+    if option == "leak":
+        arguments |= {"rho_bar": 1.5, "c_bar": 0.9, "pg_rho_bar": 1.0, "leak": 0.3}
     if option == "no clips":
         arguments |= {"rho_bar": None, "c_bar": math.inf}
     return arguments
@@ -123,7 +124,7 @@ def test_boundaries(shape: tuple[int, int], boundaries: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("option", ["per-step"] if INTERPRETED else ["per-step", "last_value"])
+@pytest.mark.parametrize("option", ["per-step"] if INTERPRETED else ["per-step", "last_value", "leak"])
 @pytest.mark.parametrize("shape", SHAPES[:1] if INTERPRETED else SHAPES[:6], ids=str)
 def test_dtypes(shape: tuple[int, int], option: str, dtype: torch.dtype) -> None:
     if INTERPRETED and dtype == torch.bfloat16:
@@ -230,23 +231,19 @@ def test_a_ratio_that_is_nan_is_no_clip(clips: dict[str, Any]) -> None:
     check(arguments)
 
 
-@triton.jit
-def store_exp(x_ptr, y_ptr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    from_here = tl.arange(0, BLOCK)
-    tl.store(y_ptr + from_here, exp(tl.load(x_ptr + from_here)))
-
-
-def test_exponentials_are_rounded_as_well_as_a_loops() -> None:
-    """Within every factor of two, by the rule."""
-    for start in range(-86, 89, 3):
-        x = torch.linspace(start, start + math.log(2.0), 1024)
-        y = torch.empty_like(x, device=DEVICE)
-        store_exp[(1,)](x.to(DEVICE), y, BLOCK=1024, enable_fp_fusion=True)
-        assert_within_rule(y, x.double().exp(), x.exp(), torch.float32, time_dim=0)
-    specials = torch.tensor([0.0, -0.0, 1000.0, -1000.0, math.inf, -math.inf, math.nan, 3e38])
-    y = torch.empty_like(specials, device=DEVICE)
-    store_exp[(1,)](specials.to(DEVICE), y, BLOCK=8, enable_fp_fusion=True)
-    torch.testing.assert_close(y.cpu(), specials.exp(), rtol=0, atol=0, equal_nan=True)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("bound", [1.0, 1.5, None])
+@pytest.mark.parametrize("leak", [1e-3, 1.0])
+def test_what_leaks(leak: float, bound: float | None, dtype: torch.dtype) -> None:
+    """Ratios that are not finite, too: above a clip they leak whole, and the last step of a row has one."""
+    arguments = drawn(SHAPES[0], "random", "last_value", dtype, spread=0.02) | {"lambda_": 1.0}
+    arguments |= {"rho_bar": bound, "c_bar": bound, "leak": leak}
+    arguments["log_pi_target"][::2] += 0.5
+    check(arguments, dtype)
+    arguments["terminateds"][:] = True
+    for i, extreme in enumerate((1000.0, -1000.0, -math.inf, math.nan)):
+        arguments["log_pi_target"][:, i] = extreme
+    check(arguments, dtype)
 
 
 def test_views_are_read_in_place() -> None:

@@ -71,6 +71,32 @@ def test_one_step_of_each_kind_by_hand() -> None:
     assert without[1].tolist() == advantages.tolist()
 
 
+def test_a_leak_by_hand() -> None:
+    """Ratios of 4 and 1/2 under clips of 1, 2 and 3: a quarter of what lies above them comes through."""
+    log_ratio = torch.tensor([[4.0, 0.5]]).double().log()
+    zeros = torch.zeros(1, 2)
+    targets, advantages = compute_vtrace(
+        log_ratio, zeros, zeros, zeros + 1, zeros, None, 0.5, 1.0, 2.0, pg_rho_bar=3.0, leak=0.25
+    )
+    rho, c, pg_rho = (0.25 * 4 + 0.75 * clip for clip in (1, 2, 3))
+    assert targets[0].tolist() == pytest.approx([rho + 0.5 * c * 0.5, 0.5])
+    assert advantages[0].tolist() == pytest.approx([pg_rho * (1 + 0.5 * 0.5), 0.5])
+
+
+@pytest.mark.parametrize("bound", [1.0, 3.0, None])
+def test_where_nothing_leaks_and_where_all_does(bound: float | None) -> None:
+    torch.manual_seed(0)
+    given = [torch.randn(2, 6, dtype=torch.float64) for _ in range(4)]
+    flags = torch.rand(2, 6) < 0.2
+    for leak, equal in ((0.0, bound), (1.0, None)):
+        leaking = compute_vtrace(*given, flags, rho_bar=bound, c_bar=bound, leak=leak)
+        for x, y in zip(leaking, compute_vtrace(*given, flags, rho_bar=equal, c_bar=equal), strict=True):
+            torch.testing.assert_close(x, y, rtol=1e-12, atol=1e-12)
+    infinite = torch.full((1, 1), 1000.0)
+    for x in compute_vtrace(infinite, 0 * infinite, 0 * infinite, infinite, 0 * infinite, leak=0.0):
+        assert x.item() == 1000.0
+
+
 def test_clips_apply_before_anything_is_multiplied() -> None:
     inf, nan = math.inf, math.nan
     log_pi = torch.tensor([[1000.0, -1000.0, -inf, -inf]]).t()

@@ -30,7 +30,8 @@ def compute(given_arguments: dict[str, Any], dim: int = 1) -> tuple[Tensor, ...]
     arguments = DEFAULTS | given_arguments
     arguments["pg_rho_bar"] = arguments.get("pg_rho_bar", arguments["rho_bar"])
     fields = tuple(x if isinstance(x := arguments.get(name), Tensor) else None for name in PER_STEP)
-    numbers = tuple(0.0 if isinstance(x := arguments[name], Tensor) else float(x) for name in PER_STEP[-5:])
+    names = (*PER_STEP[-5:], "leak") if "leak" in arguments else PER_STEP[-5:]
+    numbers = tuple(0.0 if isinstance(x := arguments[name], Tensor) else float(x) for name in names)
     row_values = (arguments.get("last_value"),)
     u, decay, cut = coefficients(fields, row_values, numbers, dim)
     return emit(fields, row_values, numbers, scan_steps(u, decay, cut, dim=dim, reverse=True), dim)
@@ -66,6 +67,8 @@ def calls(draw: st.DrawFn, dtype: torch.dtype = torch.float32) -> tuple[dict[str
     arguments |= {"rho_bar": draw(clips), "c_bar": draw(clips)}
     if draw(st.booleans()):
         arguments["pg_rho_bar"] = draw(clips)
+    if draw(st.booleans()):
+        arguments["leak"] = draw(st.sampled_from([0.0, 0.1, 0.7, 1.0]))
     if draw(st.booleans()):
         arguments["truncateds"] = flags()
     continuation = draw(st.sampled_from([None, "bootstrap_values", "next_values", "last_value"]))
@@ -114,6 +117,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "one clip": {},
     "a clip of their own": {"pg_rho_bar": 2.0},
     "no clip": {"rho_bar": math.inf, "c_bar": math.inf, "pg_rho_bar": math.inf},
+    "leak": {"leak": 0.5},
     "lambda": {"pg_rho_bar": 2.0, "lambda_": 0.8},
     "lambda per step": {"pg_rho_bar": 2.0, "lambda_": torch.full((1, 5), 0.8)},
     "next values": {"next_values": torch.ones(1, 5), "lambda_": 0.8},
@@ -154,14 +158,14 @@ def test_what_a_termination_hides_is_not_read(way: str) -> None:
         assert output.isfinite().all()
 
 
-@pytest.mark.parametrize("way", ["no clip", "one clip"])
+@pytest.mark.parametrize("way", ["no clip", "one clip", "leak"])
 def test_an_infinite_ratio_counts_as_the_formulas_say(way: str) -> None:
-    """Without a clip, inf times a sum of two signs is a number with one sign, and the sum of both products is NaN."""
+    """Without a clip, inf times a sum of two signs has one sign, and the sum of both products is NaN; so of a leak."""
     arguments: dict[str, Any] = {name: torch.zeros(2, 2) for name in ("values", "log_pi_behavior")}
     arguments |= {"terminateds": torch.tensor([[False, True]] * 2), "log_pi_target": torch.tensor([[1000.0, 0.0]] * 2)}
     arguments |= {"rewards": torch.tensor([[1.0, -2.0], [-1.0, 3.0]])}
     expected = reference.compute_vtrace(**(arguments | WAYS[way]))
-    assert expected[0].isnan().any() == (way == "no clip")
-    assert expected[1].isinf().any() == (way == "no clip")
+    assert expected[0].isnan().any() == (way != "one clip")
+    assert expected[1].isinf().any() == (way != "one clip")
     for output, x in zip(compute(arguments | WAYS[way]), expected, strict=True):
         torch.testing.assert_close(output, x.float(), equal_nan=True)

@@ -3,7 +3,8 @@
     u     = min(rho_bar, ratio) * (rewards - values + gamma * continuation)
     decay = min(c_bar, ratio) * gamma * lambda_, cut after an ended step
 
-The outputs are targets, so no derivative is taken of these operations, and they work in place where they can.
+Leaky V-trace has one number more, the last one, and weighs by `_leaky` in place of the minimum. The outputs are
+targets, so no derivative is taken of these operations, and they work in place where they can.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ def coefficients(
     """u, decay and cut of D[t] = u[t] + decay[t] * D[t+1], where D = targets - values."""
     _, values, _, _, terminateds, truncateds, _, next_values, gamma, lambda_, *_ = fields
     assert values is not None and terminateds is not None
-    _, _, rho_bar, c_bar, _ = numbers
+    _, _, rho_bar, c_bar, _, *leak = numbers
     ratio = _ratio(fields)
-    rho = clipped(ratio, rho_bar)
+    rho = _leaky(ratio, rho_bar, *leak)
     u = _residual(fields, row_values, numbers, dim, values, next_values).mul_(rho)
-    c = rho if c_bar == rho_bar else clipped(ratio, c_bar)
+    c = rho if c_bar == rho_bar else _leaky(ratio, c_bar, *leak)
     if gamma is None and lambda_ is None:
         c.mul_(numbers[0] * numbers[1])
     else:
@@ -39,10 +40,10 @@ def emit(
     """The targets, and the advantages in view of the next step's target."""
     _, values, _, _, terminateds, truncateds, _, next_values, _, lambda_, *_ = fields
     assert values is not None and terminateds is not None
-    _, mixing, rho_bar, c_bar, pg_rho_bar = numbers
+    _, mixing, rho_bar, c_bar, pg_rho_bar, *leak = numbers
     targets = values + y
-    if next_values is None and rho_bar == c_bar == pg_rho_bar and clips(pg_rho_bar, y.dtype):
-        # With one factor for all, the advantage is what the recursion adds up.
+    if next_values is None and rho_bar == c_bar == pg_rho_bar and clips(pg_rho_bar, y.dtype) and not leak:
+        # With one factor for all, and a finite one, the advantage is what the recursion adds up.
         return targets, y
 
     # q is a continuation again, with the next step's target mixed into what lies ahead inside an episode.
@@ -56,7 +57,7 @@ def emit(
         # A lambda belongs to the step before the one that it mixes.
         ahead = values + lambda_.roll(1, dim) * y
     advantages = _residual(fields, row_values, numbers, dim, ahead, next_q)
-    return targets, advantages.mul_(clipped(_ratio(fields), pg_rho_bar))
+    return targets, advantages.mul_(_leaky(_ratio(fields), pg_rho_bar, *leak))
 
 
 def _ratio(fields: OptionalTensors) -> Tensor:
@@ -64,6 +65,13 @@ def _ratio(fields: OptionalTensors) -> Tensor:
     _, _, log_pi_target, log_pi_behavior, *_ = fields
     assert log_pi_target is not None and log_pi_behavior is not None
     return (log_pi_target - log_pi_behavior).exp_()
+
+
+def _leaky(ratio: Tensor, bound: float, leak: float = 0.0) -> Tensor:
+    """leak * ratio + (1 - leak) * min(bound, ratio): what lies above the bound counts with a weight of leak."""
+    if leak == 0 or not clips(bound, ratio.dtype):
+        return clipped(ratio, bound)
+    return torch.where(ratio > bound, bound + leak * (ratio - bound), ratio)
 
 
 def _residual(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from numbers import Real
+from typing import Any
 
 from rl_triton_core.boundaries import (
     FlagConventions,
@@ -25,35 +28,56 @@ def _load_tile() -> Tile:
     return Tile(_tile.coefficients, _tile.emit)
 
 
-_VTRACE = FlagConventions.of(
-    Algorithm(
-        name="compute_vtrace",
-        reverse=True,
-        # The first field leads: shapes, the time axis and the layout of the outputs are those of rewards.
-        fields=(
-            Field("rewards", required=True),
-            Field("values", required=True),
-            Field("log_pi_target", required=True),
-            Field("log_pi_behavior", required=True),
-            Field("terminateds", flag=True, required=True),
-            Field("truncateds", flag=True),
-            Field("bootstrap_values"),
-            Field("next_values"),
-            Field("gamma", required=True, numbers=FRACTION),
-            Field("lambda_", required=True, numbers=FRACTION),
-            Field("rho_bar", required=True, numbers=CLIP, per_step=False),
-            Field("c_bar", required=True, numbers=CLIP, per_step=False),
-            Field("pg_rho_bar", required=True, numbers=CLIP, per_step=False),
-            MASK,
-        ),
-        row_fields=(Field("last_value"),),
-        outputs=2,
-        load_tile=_load_tile,
-        coefficients=_torch.coefficients,
-        emit=_torch.emit,
-        differentiable=False,
+_ALGORITHM = Algorithm(
+    name="compute_vtrace",
+    reverse=True,
+    # The first field leads: shapes, the time axis and the layout of the outputs are those of rewards.
+    fields=(
+        Field("rewards", required=True),
+        Field("values", required=True),
+        Field("log_pi_target", required=True),
+        Field("log_pi_behavior", required=True),
+        Field("terminateds", flag=True, required=True),
+        Field("truncateds", flag=True),
+        Field("bootstrap_values"),
+        Field("next_values"),
+        Field("gamma", required=True, numbers=FRACTION),
+        Field("lambda_", required=True, numbers=FRACTION),
+        Field("rho_bar", required=True, numbers=CLIP, per_step=False),
+        Field("c_bar", required=True, numbers=CLIP, per_step=False),
+        Field("pg_rho_bar", required=True, numbers=CLIP, per_step=False),
+        MASK,
+    ),
+    row_fields=(Field("last_value"),),
+    outputs=2,
+    load_tile=_load_tile,
+    coefficients=_torch.coefficients,
+    emit=_torch.emit,
+    differentiable=False,
+)
+_VTRACE = FlagConventions.of(_ALGORITHM)
+
+
+def _load_leaky_tile() -> Tile:
+    from rl_triton_vtrace import _tile
+
+    return Tile(_tile.leaky_coefficients, _tile.leaky_emit)
+
+
+# An algorithm of its own, so that what does not leak pays nothing for it.
+_LEAKY_VTRACE = FlagConventions.of(
+    replace(
+        _ALGORITHM,
+        name="compute_vtrace, leaky",
+        fields=(*_ALGORITHM.step_fields, Field("leak", required=True, numbers=FRACTION, per_step=False), MASK),
+        load_tile=_load_leaky_tile,
     )
 )
+
+
+def _is_zero(leak: Any) -> bool:
+    """Whether it is the number 0 of any type; what is no number, the engine says."""
+    return isinstance(leak, Real) and leak == 0
 
 
 def compute_vtrace(
@@ -72,6 +96,7 @@ def compute_vtrace(
     next_values: Tensor | None = None,
     lambda_: float | Tensor = 1.0,
     pg_rho_bar: float | None = None,
+    leak: float = 0.0,
     mask: Tensor | None = None,
     boundary: str = "ends_at",
     next_start: Tensor | tuple[Tensor, Tensor] | None = None,
@@ -87,6 +112,8 @@ def compute_vtrace(
         advantages[t] = min(pg_rho_bar, ratio[t]) * (rewards[t] + gamma * q[t] - values[t])
         q[t]          = (1 - lambda_) * continuation[t] + lambda_ * targets[t+1]     inside an episode;
                         continuation[t] after an ended step and in the last column
+
+    With a `leak`, leak * ratio[t] + (1 - leak) * min(bound, ratio[t]) takes the place of each of the three minima.
 
     The continuation is V(s_{t+1}): `values[t+1]` inside an episode, 0 after a termination, and `bootstrap_values[t]`
     after a truncation and in the last column (there also `last_value`). `next_values`, where given, serves every step
@@ -116,6 +143,8 @@ def compute_vtrace(
         next_values: V(s_{t+1}) for every step, same shape as rewards.
         lambda_: mixing weight in [0, 1], one number or one per step.
         pg_rho_bar: positive clip of the ratio that weighs the advantages; None for rho_bar, `math.inf` for no clip.
+        leak: what a ratio counts for above its clips, a number in [0, 1]: 0 for V-trace, 1 for importance sampling as
+            without any clip; in between, less is contracted away at the price of more variance.
         mask: zero at steps that are to be passed over, such as tool or observation tokens, same shape, any dtype; None:
             there are none. Nothing of such a step is read but its flags, its output is 0, and what follows it is what
             follows the step before, undecayed. A flag there ends the valid step before it, with the continuation of
@@ -144,10 +173,12 @@ def compute_vtrace(
 
     Numerics: accumulates in float32, or float64 if any input is. The error is at most twice that of a float32 loop.
     Results are bitwise the same from run to run on one device. A ratio is clipped before it multiplies anything, so one
-    that overflows is the clip; one that is NaN (of two log probabilities of -inf) stays NaN inside its episode.
+    that overflows is the clip, unless it leaks; one that is NaN (of two log probabilities of -inf) stays NaN inside its
+    episode.
 
     Source: Espeholt et al., "IMPALA: Scalable Distributed Deep-RL with Importance Weighted Actor-Learner
-    Architectures", 2018, equation 1, remark 2 (lambda) and section 4.2 (advantages).
+    Architectures", 2018, equation 1, remark 2 (lambda) and section 4.2 (advantages). The leak: Zahavy et al., "A
+    Self-Tuning Actor-Critic Algorithm", 2020, leaky V-trace, with an alpha of 1 - leak for both rho and c.
 
     Example:
         >>> import torch
@@ -172,9 +203,12 @@ def compute_vtrace(
         *(rewards, values, log_pi_target, log_pi_behavior, terminateds, truncateds, bootstrap_values, next_values),
         *(gamma, lambda_, rho_bar, c_bar, pg_rho_bar, mask),
     )
-    algorithm, row_values = _VTRACE.ends_at, (last_value,)
+    conventions = _VTRACE
+    if not ((leak.__class__ is float and leak == 0.0) or _is_zero(leak)):
+        conventions, fields = _LEAKY_VTRACE, (*fields[:-1], leak, mask)
+    algorithm, row_values = conventions.ends_at, (last_value,)
     if boundary != "ends_at" or next_start is not None:
-        algorithm, row_values = _VTRACE.starts_at, (*row_values, *flags_behind(boundary, next_start, truncateds))
+        algorithm, row_values = conventions.starts_at, (*row_values, *flags_behind(boundary, next_start, truncateds))
     targets, advantages = run(algorithm, fields, row_values, time_dim, out)
     if truncateds is not None:
         warn_of_truncations(truncateds, bootstrap_values, next_values)

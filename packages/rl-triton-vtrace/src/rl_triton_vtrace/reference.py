@@ -9,6 +9,9 @@ equation 1 as the recursion of its remark 1, lambda as in remark 2, and the adva
     targets[t]    = values[t] + D[t]
     advantages[t] = min(pg_rho_bar, ratio[t]) * (rewards[t] + gamma * q[t] - values[t])
     q[t]          = (1 - lambda_) * continuation[t] + lambda_ * targets[t+1]
+
+Leaky V-trace, of Zahavy et al., "A Self-Tuning Actor-Critic Algorithm", 2020, puts leak * ratio + (1 - leak) * min in
+the place of every minimum; their alpha is 1 - leak.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ def compute_vtrace(
     next_values: Tensor | None = None,
     lambda_: float | Tensor = 1.0,
     pg_rho_bar: float | None = None,
+    leak: float = 0.0,
     boundary: str = "ends_at",
     next_start: Any = None,
     mask: Tensor | None = None,
@@ -54,9 +58,14 @@ def compute_vtrace(
     discount = per_step(gamma) if isinstance(gamma, Tensor) else torch.full_like(r, gamma)
     mixing = per_step(lambda_) if isinstance(lambda_, Tensor) else torch.full_like(r, lambda_)
     ratio = torch.exp(per_step(log_pi_target) - per_step(log_pi_behavior))
-    rho = ratio.clamp(max=math.inf if rho_bar is None else rho_bar)
-    c = ratio.clamp(max=math.inf if c_bar is None else c_bar)
-    pg_rho = rho if pg_rho_bar is None else ratio.clamp(max=pg_rho_bar)
+
+    def weight(bound: float | None) -> Tensor:
+        clipped = ratio.clamp(max=math.inf if bound is None else bound)
+        # Where nothing leaks, an infinite ratio is its clip, not NaN; without a clip, the mixture is of one number.
+        return clipped if leak == 0 or bound in (None, math.inf) else leak * ratio + (1 - leak) * clipped
+
+    rho, c = weight(rho_bar), weight(c_bar)
+    pg_rho = rho if pg_rho_bar is None else weight(pg_rho_bar)
     steps = r.shape[0]
     if steps == 0:
         return torch.empty_like(r).movedim(0, time_dim), torch.empty_like(r).movedim(0, time_dim)
