@@ -11,6 +11,7 @@ from rl_triton_core.engine.algorithm import Algorithm
 from rl_triton_core.testing.compile_only import compiled_kernels, spilled_bytes
 from rl_triton_core.testing.kernels import INTERPRETED
 from rl_triton_retrace.api import _RETRACE
+from rl_triton_retrace.continuous import _ALGORITHMS
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles nothing")
@@ -112,3 +113,32 @@ def test_compiles_for_other_dtypes(dtype: torch.dtype, actions: int) -> None:
 def test_compiles_for_amd(actions: int, time_dim: int) -> None:
     (kernel,) = compiled(4096, 128, actions, time_dim, backend="hip", arch="gfx942")
     assert spilled_bytes(kernel) == 0
+
+
+@pytest.mark.parametrize(("backend", "arch"), [("cuda", 90), ("hip", "gfx942")])
+@pytest.mark.parametrize("layout", ["row-major", "time-major"])
+@pytest.mark.parametrize("trace", _ALGORITHMS)
+@pytest.mark.parametrize("option", ["everything", "nothing"])
+def test_continuous_actions_compile(option: str, trace: str, layout: str, backend: str, arch: int | str) -> None:
+    rows, steps = 32, 128
+    x = torch.empty((rows, steps) if layout == "row-major" else (steps, rows))
+    flags = torch.empty(x.shape, dtype=torch.bool)
+    fields = (x, x, x, x, x, flags, flags, x, x, x, 1.0, 1.0)
+    if option == "nothing":
+        read = trace != "harutyunyan", trace in ("retrace", "importance")
+        fields = (x, x, *(x if needed else None for needed in read), x, flags, None, None, 0.99, 0.95, 1.0, 1.0)
+    (kernel,) = compiled_kernels(
+        _ALGORITHMS[trace], fields, (), 1 if layout == "row-major" else 0, backend=backend, arch=arch
+    )
+    assert spilled_bytes(kernel) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("trace", _ALGORITHMS)
+def test_long_rows_of_continuous_actions_compile(trace: str, dtype: torch.dtype) -> None:
+    x = torch.empty(2, 16384, dtype=dtype)
+    fields = (x, x, x, x, x, torch.empty(x.shape, dtype=torch.bool), None, x, 0.99, 0.95, 1.0, 1.0)
+    kernels = compiled_kernels(_ALGORITHMS[trace], fields, (), 1)
+    assert len(kernels) == 2
+    for kernel in kernels:
+        assert spilled_bytes(kernel) == 0

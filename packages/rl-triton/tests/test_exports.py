@@ -17,6 +17,7 @@ def test_functions_are_the_packages_own() -> None:
     assert rl_triton.compute_gae is rl_triton_gae.compute_gae
     assert rl_triton.compute_vtrace is rl_triton_vtrace.compute_vtrace
     assert rl_triton.compute_retrace is rl_triton_retrace.compute_retrace
+    assert rl_triton.compute_retrace_continuous is rl_triton_retrace.compute_retrace_continuous
     assert rl_triton.compute_lambda_returns is rl_triton_lambda.compute_lambda_returns
     assert rl_triton.compute_discounted_returns is rl_triton_returns.compute_discounted_returns
     assert rl_triton.compute_eligibility_traces is rl_triton_traces.compute_eligibility_traces

@@ -1,9 +1,12 @@
-"""Retrace on a GPU tile: what it derives from the actions of a step, the map of the step, and what it emits."""
+"""Retrace on a GPU tile: what it derives from the actions of a step, the map of the step, and what it emits.
+
+The form for continuous actions derives nothing: it is told the expectation. Its traces differ in their maps alone.
+"""
 
 import triton
 import triton.language as tl
 from rl_triton_core._boundaries_tile import ended
-from rl_triton_core._policies_tile import clipped
+from rl_triton_core._policies_tile import clipped, exp
 from rl_triton_core.engine import tiles
 
 FETCHED_BLOCK = tl.constexpr(tiles.FETCHED_BLOCK)
@@ -100,14 +103,35 @@ def derive(
 
 
 @triton.jit
+def residual(reward, q_value, terminated, gamma, expected):
+    """r + gamma * expected - Q, of which a termination hides what follows."""
+    immediate = reward - q_value
+    return tl.where(terminated, immediate, immediate + gamma * expected)
+
+
+@triton.jit
+def outputs_of(reward, q_value, value, gamma, rho, is_last, state, next_q_value, next_state):
+    """The target, and the advantage with its weight rho; None for a weight of 1."""
+    target = q_value + state
+    if value is not None:
+        advantage = target - value
+    else:
+        # Nothing follows an ended step or the last column: the residual is the state itself.
+        inside = reward - q_value + gamma * (next_q_value + next_state)
+        advantage = tl.where(is_last, state, inside)
+    if rho is not None:
+        advantage = rho * advantage
+    return target, advantage
+
+
+@triton.jit
 def coefficients(step, neighbour, at_open_end, row_values, numbers):
     reward, q_value, behavior, _, terminated, truncated, _, gamma, lambda_, _, _, expected, _ = step
     if gamma is None:
         gamma = numbers[0]
     if lambda_ is None:
         lambda_ = numbers[1]
-    immediate = reward - q_value
-    delta = tl.where(terminated, immediate, immediate + gamma * expected)
+    delta = residual(reward, q_value, terminated, gamma, expected)
     trace = clipped(neighbour[12] / neighbour[2], numbers[2])
     return delta, gamma * lambda_ * trace, ended(terminated, truncated)
 
@@ -117,12 +141,49 @@ def emit(step, neighbour, at_open_end, row_values, state, neighbour_state, numbe
     reward, q_value, behavior, _, terminated, truncated, value, gamma, _, _, _, _, chosen = step
     if gamma is None:
         gamma = numbers[0]
-    target = q_value + state[0]
     rho = clipped(chosen / behavior, numbers[3])
-    if value is not None:
-        advantage = rho * (target - value)
+    is_last = ended(terminated, truncated) | at_open_end
+    return outputs_of(reward, q_value, value, gamma, rho, is_last, state[0], neighbour[1], neighbour_state[0])
+
+
+@triton.jit
+def continuous_coefficients(step, trace, numbers):
+    """The map of a step whose next one has this trace; None for a trace of lambda alone."""
+    reward, q_value, _, _, expected, terminated, truncated, _, gamma, lambda_, _, _ = step
+    if gamma is None:
+        gamma = numbers[0]
+    if lambda_ is None:
+        lambda_ = numbers[1]
+    delta = residual(reward, q_value, terminated, gamma, expected)
+    decay = gamma * lambda_
+    if trace is not None:
+        decay = decay * trace
+    return delta, decay, ended(terminated, truncated)
+
+
+@triton.jit
+def ratio_coefficients(step, neighbour, at_open_end, row_values, numbers):
+    return continuous_coefficients(step, clipped(exp(neighbour[2] - neighbour[3]), numbers[2]), numbers)
+
+
+@triton.jit
+def lambda_coefficients(step, neighbour, at_open_end, row_values, numbers):
+    return continuous_coefficients(step, None, numbers)
+
+
+@triton.jit
+def policy_coefficients(step, neighbour, at_open_end, row_values, numbers):
+    return continuous_coefficients(step, exp(neighbour[2]), numbers)
+
+
+@triton.jit
+def continuous_emit(step, neighbour, at_open_end, row_values, state, neighbour_state, numbers):
+    reward, q_value, log_pi_target, log_pi_behavior, _, terminated, truncated, value, gamma, _, _, _ = step
+    if gamma is None:
+        gamma = numbers[0]
+    is_last = ended(terminated, truncated) | at_open_end
+    if log_pi_behavior is not None:
+        rho = clipped(exp(log_pi_target - log_pi_behavior), numbers[3])
+        return outputs_of(reward, q_value, value, gamma, rho, is_last, state[0], neighbour[1], neighbour_state[0])
     else:
-        # Nothing follows an ended step or the last column: the residual is the state itself.
-        inside = reward - q_value + gamma * (neighbour[1] + neighbour_state[0])
-        advantage = rho * tl.where(ended(terminated, truncated) | at_open_end, state[0], inside)
-    return target, advantage
+        return outputs_of(reward, q_value, value, gamma, None, is_last, state[0], neighbour[1], neighbour_state[0])

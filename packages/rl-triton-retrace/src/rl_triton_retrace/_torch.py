@@ -4,6 +4,8 @@
     decay = gamma * lambda_ * min(c_bar, ratio of the next step), cut after an ended step
 
 Where a step has ended, and in the last column, nothing follows it: the residual r + gamma * q - Q is u itself.
+
+The form for continuous actions is told `expected`, and its traces differ: see `ratio_coefficients` and those after it.
 """
 
 from __future__ import annotations
@@ -46,14 +48,86 @@ def emit(
     rewards, policy, _, _, q_values, behavior, actions, terminateds, truncateds, values, gamma = fields[:11]
     assert rewards is not None and policy is not None and behavior is not None
     assert q_values is not None and actions is not None and terminateds is not None
-    targets = q_values + y
     rho = clipped(_ratio(policy, behavior, actions), numbers[3])
+    ended = episode_ends(terminateds, truncateds)
+    targets, advantages = _outputs(rewards, q_values, values, numbers[0] if gamma is None else gamma, ended, y, dim)
+    return targets, rho * advantages
+
+
+def ratio_coefficients(
+    fields: OptionalTensors, row_values: OptionalTensors, numbers: Numbers, dim: int
+) -> tuple[Tensor, Tensor | float, Tensor | None]:
+    """With continuous actions: a trace of lambda * min(c_bar, ratio)."""
+    return _continuous_coefficients(fields, numbers, clipped(_continuous_ratio(fields), numbers[2]), dim)
+
+
+def lambda_coefficients(
+    fields: OptionalTensors, row_values: OptionalTensors, numbers: Numbers, dim: int
+) -> tuple[Tensor, Tensor | float, Tensor | None]:
+    """With continuous actions: a trace of lambda alone."""
+    return _continuous_coefficients(fields, numbers, None, dim)
+
+
+def policy_coefficients(
+    fields: OptionalTensors, row_values: OptionalTensors, numbers: Numbers, dim: int
+) -> tuple[Tensor, Tensor | float, Tensor | None]:
+    """With continuous actions: a trace of lambda * pi."""
+    log_pi_target = fields[2]
+    assert log_pi_target is not None
+    return _continuous_coefficients(fields, numbers, log_pi_target.exp(), dim)
+
+
+def continuous_emit(
+    fields: OptionalTensors, row_values: OptionalTensors, numbers: Numbers, y: Tensor, dim: int
+) -> tuple[Tensor, ...]:
+    """With continuous actions: the targets and the advantages, these with a weight where the behavior is known."""
+    rewards, q_values, _, log_pi_behavior, _, terminateds, truncateds, values, gamma = fields[:9]
+    assert rewards is not None and q_values is not None and terminateds is not None
+    ended = episode_ends(terminateds, truncateds)
+    targets, advantages = _outputs(rewards, q_values, values, numbers[0] if gamma is None else gamma, ended, y, dim)
+    if log_pi_behavior is None:
+        return targets, advantages
+    return targets, clipped(_continuous_ratio(fields), numbers[3]) * advantages
+
+
+def _outputs(
+    rewards: Tensor,
+    q_values: Tensor,
+    values: Tensor | None,
+    gamma: Tensor | float,
+    ended: Tensor,
+    y: Tensor,
+    dim: int,
+) -> tuple[Tensor, Tensor]:
+    """The targets, and the advantages without their weight."""
+    targets = q_values + y
     if values is not None:
-        return targets, rho * (targets - values)
+        return targets, targets - values
     inside, in_last_column, ahead = columns(y.shape[dim], dim)
-    followed = inside(rewards - q_values) + (numbers[0] if gamma is None else inside(gamma)) * ahead(targets)
-    residual = torch.where(inside(episode_ends(terminateds, truncateds)), inside(y), followed)
-    return targets, rho * torch.cat([residual, in_last_column(y).unsqueeze(dim)], dim)
+    followed = inside(rewards - q_values) + (inside(gamma) if isinstance(gamma, Tensor) else gamma) * ahead(targets)
+    residual = torch.where(inside(ended), inside(y), followed)
+    return targets, torch.cat([residual, in_last_column(y).unsqueeze(dim)], dim)
+
+
+def _continuous_coefficients(
+    fields: OptionalTensors, numbers: Numbers, trace: Tensor | None, dim: int
+) -> tuple[Tensor, Tensor | float, Tensor | None]:
+    """u, decay and cut for the traces of all steps, None for ones."""
+    rewards, q_values, _, _, next_values, terminateds, truncateds, _, gamma, lambda_ = fields[:10]
+    assert rewards is not None and q_values is not None and next_values is not None and terminateds is not None
+    expected: list[tuple[Part, Tensor]] = [(lambda x: x, unless(terminateds, next_values))]
+    u = add_discounted(rewards - q_values, expected, terminateds, gamma, numbers[0])
+    decay = (numbers[0] if gamma is None else gamma) * (numbers[1] if lambda_ is None else lambda_)
+    if trace is not None:
+        decay = decay * trace.roll(-1, dim)
+    return u, decay, episode_ends(terminateds, truncateds)
+
+
+def _continuous_ratio(fields: OptionalTensors) -> Tensor:
+    """exp(log_pi_target - log_pi_behavior)."""
+    log_pi_target, log_pi_behavior = fields[2:4]
+    assert log_pi_target is not None and log_pi_behavior is not None
+    return (log_pi_target - log_pi_behavior).exp_()
 
 
 def _next_policies(

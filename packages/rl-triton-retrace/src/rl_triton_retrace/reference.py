@@ -7,6 +7,9 @@ Munos et al., "Safe and Efficient Off-Policy Reinforcement Learning", 2016, equa
     D[t]          = delta[t] + gamma * lambda_ * min(c_bar, ratio[t+1]) * D[t+1],    ratio = pi(a|s) / mu(a|s)
     targets[t]    = Q(s_t, a_t) + D[t]
     advantages[t] = min(rho_bar, ratio[t]) * (rewards[t] + gamma * q[t] - Q(s_t, a_t))
+
+With continuous actions the expectation is given, and D is carried back by c[t+1] in place of lambda_ * min: one of the
+four traces of section 3 there, each with a factor of lambda_.
 """
 
 from __future__ import annotations
@@ -92,6 +95,70 @@ def compute_retrace(
         else:
             residual = torch.where(terminated[t], r[t] - q[t], r[t] + discount[t] * following - q[t])
             advantages[t] = rho[t] * residual
+    if not steps:
+        return torch.empty_like(r).movedim(0, dim), torch.empty_like(r).movedim(0, dim)
+    return torch.stack(targets).movedim(0, dim), torch.stack(advantages).movedim(0, dim)
+
+
+def compute_retrace_continuous(
+    log_pi_target: Tensor | None,
+    log_pi_behavior: Tensor | None,
+    q_values: Tensor,
+    next_values: Tensor,
+    rewards: Tensor,
+    terminateds: Tensor,
+    truncateds: Tensor | None,
+    gamma: float | Tensor,
+    lambda_: float | Tensor = 1.0,
+    c_bar: float | None = 1.0,
+    rho_bar: float | None = 1.0,
+    *,
+    trace: str = "retrace",
+    values: Tensor | None = None,
+    time_dim: int = 1,
+    dtype: torch.dtype = torch.float64,
+) -> tuple[Tensor, Tensor]:
+    """As for `rl_triton_retrace.compute_retrace_continuous`, step by step in `dtype`."""
+    dim = time_dim % rewards.dim()
+
+    def per_step(x: Tensor) -> Tensor:
+        return x.movedim(dim, 0).to(dtype)
+
+    r, q, expected = map(per_step, (rewards, q_values, next_values))
+    terminated = terminateds.movedim(dim, 0) != 0
+    truncated = torch.zeros_like(terminated) if truncateds is None else truncateds.movedim(dim, 0) != 0
+    discount = per_step(gamma) if isinstance(gamma, Tensor) else torch.full_like(r, gamma)
+    mixing = per_step(lambda_) if isinstance(lambda_, Tensor) else torch.full_like(r, lambda_)
+    steps = r.shape[0]
+
+    ratio = rho = torch.ones_like(r)
+    if log_pi_behavior is not None:
+        assert log_pi_target is not None
+        ratio = torch.exp(per_step(log_pi_target) - per_step(log_pi_behavior))
+        rho = ratio.clamp(max=math.inf if rho_bar is None else rho_bar)
+    if trace == "retrace":
+        c = ratio.clamp(max=math.inf if c_bar is None else c_bar)
+    elif trace == "importance":
+        c = ratio
+    elif trace == "tree_backup":
+        assert log_pi_target is not None
+        c = torch.exp(per_step(log_pi_target))
+    else:
+        c = torch.ones_like(r)
+
+    D, targets, advantages = list(r), list(r), list(r)
+    for t in reversed(range(steps)):
+        last = t == steps - 1
+        ended = terminated[t] | truncated[t]
+        delta = torch.where(terminated[t], r[t] - q[t], r[t] + discount[t] * expected[t] - q[t])
+        # lambda[t] belongs to the transition from t to t + 1, and so to the trace of t + 1.
+        D[t] = delta if last else torch.where(ended, delta, delta + discount[t] * mixing[t] * c[t + 1] * D[t + 1])
+        targets[t] = q[t] + D[t]
+        if values is not None:
+            advantages[t] = rho[t] * (targets[t] - per_step(values)[t])
+        else:
+            inside = delta if last else r[t] + discount[t] * targets[t + 1] - q[t]
+            advantages[t] = rho[t] * torch.where(ended, delta, inside)
     if not steps:
         return torch.empty_like(r).movedim(0, dim), torch.empty_like(r).movedim(0, dim)
     return torch.stack(targets).movedim(0, dim), torch.stack(advantages).movedim(0, dim)
