@@ -1,6 +1,7 @@
-"""Discounted returns as a parallel scan, on GPU and CPU."""
+"""Discounted returns as a parallel scan, and n-step returns, on GPU and CPU."""
 
 from rl_triton_returns._version import __version__
 from rl_triton_returns.api import compute_discounted_returns
+from rl_triton_returns.n_step import compute_n_step_returns
 
-__all__ = ["__version__", "compute_discounted_returns"]
+__all__ = ["__version__", "compute_discounted_returns", "compute_n_step_returns"]

@@ -1,9 +1,11 @@
-"""The discounted return as it is defined: a loop from the last step to the first.
+"""Returns as they are defined: loops from the last step to the first.
 
 Sutton & Barto, "Reinforcement Learning: An Introduction", second edition, 2018, equation 3.9, with a value of the next
 state where an episode goes on outside the window:
 
     G[t] = rewards[t] + gamma * G[t+1]
+
+and n-step returns, equation 7.1 there: the same from the last step of every window of n, with a value behind it.
 """
 
 from __future__ import annotations
@@ -57,4 +59,54 @@ def compute_discounted_returns(
         result = torch.where(terminated[t], r[t], unfinished)
         returns[t] = torch.where(found.valid[t], result, 0.0)
         next_return = found.following(t, result, next_return)
+    return torch.stack(returns).movedim(0, time_dim) if returns else torch.empty_like(r).movedim(0, time_dim)
+
+
+def compute_n_step_returns(
+    rewards: Tensor,
+    values: Tensor | None,
+    terminateds: Tensor,
+    truncateds: Tensor | None = None,
+    gamma: float | Tensor = 0.99,
+    n: int = 5,
+    bootstrap_values: Tensor | None = None,
+    last_value: Tensor | None = None,
+    *,
+    next_values: Tensor | None = None,
+    time_dim: int = 1,
+    dtype: torch.dtype = torch.float64,
+) -> Tensor:
+    """The returns, step by step in `dtype`. Arguments as for `rl_triton_returns.compute_n_step_returns`."""
+
+    def per_step(x: Tensor) -> Tensor:
+        return x.movedim(time_dim, 0).to(dtype)
+
+    r = per_step(rewards)
+    terminated = terminateds.movedim(time_dim, 0) != 0
+    truncated = torch.zeros_like(terminated) if truncateds is None else truncateds.movedim(time_dim, 0) != 0
+    discount = per_step(gamma) if isinstance(gamma, Tensor) else torch.full_like(r, gamma)
+    steps = r.shape[0]
+
+    returns = list(r)
+    for t in range(steps):
+        following = r[t]
+        for k in reversed(range(t, min(t + n, steps))):
+            # Where the episode goes on outside the window; with nothing to continue with, no gamma either.
+            outside = r[k]
+            if next_values is not None:
+                outside = r[k] + discount[k] * per_step(next_values)[k]
+            elif bootstrap_values is not None:
+                outside = r[k] + discount[k] * per_step(bootstrap_values)[k]
+            elif last_value is not None and k == steps - 1:
+                outside = r[k] + discount[k] * last_value.to(dtype)
+
+            unfinished = outside
+            if k < steps - 1:
+                if k == t + n - 1 and next_values is not None:
+                    following = per_step(next_values)[k]
+                elif k == t + n - 1 and values is not None:
+                    following = per_step(values)[k + 1]
+                unfinished = torch.where(truncated[k], outside, r[k] + discount[k] * following)
+            following = torch.where(terminated[k], r[k], unfinished)
+        returns[t] = following
     return torch.stack(returns).movedim(0, time_dim) if returns else torch.empty_like(r).movedim(0, time_dim)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from rl_triton_core.engine import operators
 from rl_triton_core.engine.algorithm import Algorithm, OptionalTensors
@@ -50,6 +50,20 @@ def time_sharded(group: dist.ProcessGroup | None = None) -> TorchFunctionMode:
     """
     dist.get_rank(group)
     return _TimeSharded(group)
+
+
+def check_not_time_sharded(name: str) -> None:
+    """Check that a function which is no operator is not called inside `time_sharded`, where it would not be seen.
+
+    Raises:
+        NotImplementedError: it is.
+    """
+    modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    if any(isinstance(mode, _TimeSharded) for mode in modes):
+        raise NotImplementedError(
+            f"{name}: a sequence that is split along time is not supported, because a step needs more than the next one"
+            "; split the batch instead"
+        )
 
 
 class _TimeSharded(TorchFunctionMode):
