@@ -158,6 +158,13 @@ def test(session: nox.Session, package: Package) -> None:
 
 
 @nox.session
+def rlax(session: nox.Session) -> None:
+    """Compare off-policy targets with rlax, which the other sessions do without; pytest options follow `--`."""
+    session.install(*TORCH, *editable_packages(), "pytest", "numpy", "jax[cpu]", "rlax")
+    session.run("pytest", "tests/test_rlax.py", *session.posargs)
+
+
+@nox.session
 @nox.parametrize("package", per_package([package for package in PACKAGES.values() if is_algorithm(package)]))
 def bench(session: nox.Session, package: Package) -> None:
     """Measure one algorithm; options of `python -m benchmarks` follow `--`."""

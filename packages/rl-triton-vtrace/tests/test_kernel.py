@@ -246,6 +246,12 @@ def test_what_leaks(leak: float, bound: float | None, dtype: torch.dtype) -> Non
     check(arguments, dtype)
 
 
+def test_a_leak_of_the_integer_0_is_no_leak() -> None:
+    arguments = extreme_ratios(SHAPES[0]) | {"leak": 0}
+    assert all(expected.isfinite().all() for expected in reference.compute_vtrace(**arguments))
+    check(arguments)
+
+
 def test_views_are_read_in_place() -> None:
     rows, steps = SHAPES[0]
     arguments = drawn((rows, steps), "random", "last_value")

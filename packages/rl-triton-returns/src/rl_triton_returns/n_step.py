@@ -167,7 +167,7 @@ def _run(
     algorithm: Algorithm, fields: Sequence[Any], row_fields: Sequence[Any], dim: int, *, n: int
 ) -> tuple[Tensor, ...]:
     """A checked call on tensors of this process."""
-    if not torch.compiler.is_compiling() and torch._C._len_torch_function_stack() > 0:
+    if torch._C._len_torch_function_stack() > 0:
         from rl_triton_core.distributed import check_not_time_sharded
 
         check_not_time_sharded(algorithm.name)
