@@ -89,6 +89,17 @@ def test_long_windows(steps: int, n: int, per_step: bool) -> None:
     assert_within_rule(compute_n_step_returns(**arguments), references[0], references[1], torch.float32)
 
 
+def test_products_of_many_discounts_do_not_compound() -> None:
+    """Near 1, and a large value behind them all; as many steps as there are have a faster oracle."""
+    generator = torch.Generator().manual_seed(0)
+    rewards, like = (torch.randn(4, 3000, generator=generator) for _ in range(2))
+    arguments: dict[str, Any] = {"rewards": rewards, "terminateds": torch.zeros(4, 3000)}
+    arguments |= {"gamma": 1 - 1e-4 * like.sigmoid(), "last_value": torch.full((4,), 100.0)}
+    references = [reference.compute_discounted_returns(**arguments, dtype=d) for d in (torch.float64, torch.float32)]
+    returns = compute_n_step_returns(**arguments, values=like, n=3000)
+    assert_within_rule(returns, references[0], references[1], torch.float32)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_narrow_dtypes(dtype: torch.dtype) -> None:
     arguments = drawn((9, 65), dtype, per_step=True)
