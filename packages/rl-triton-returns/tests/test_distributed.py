@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rl_triton_core.testing.calls import FlagsAtStarts
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from rl_triton_core.distributed import time_sharded
+from rl_triton_core.testing.calls import FlagsAtStarts
 from rl_triton_core.testing.ranks import RANKS, assert_equal_over_ranks, assert_runs_on_shards
 from rl_triton_returns import compute_discounted_returns, compute_n_step_returns
 

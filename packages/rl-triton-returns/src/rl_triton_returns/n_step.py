@@ -172,7 +172,7 @@ def _run(
 
         check_not_time_sharded(algorithm.name)
     first = fields[0]
-    problem = problem_of(algorithm, fields, row_fields)
+    problem = problem_of(algorithm, fields, row_fields, dim)
     if first.numel() == 0:
         return (empty_output(first, problem.dtype),)
     returns = _windows.n_step_returns(*problem[:3], n, dim)

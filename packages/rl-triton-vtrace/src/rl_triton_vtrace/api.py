@@ -199,7 +199,7 @@ def compute_vtrace(
     rho_bar = math.inf if rho_bar is None else rho_bar
     c_bar = math.inf if c_bar is None else c_bar
     pg_rho_bar = rho_bar if pg_rho_bar is None else pg_rho_bar
-    fields = (
+    fields: tuple[Any, ...] = (
         *(rewards, values, log_pi_target, log_pi_behavior, terminateds, truncateds, bootstrap_values, next_values),
         *(gamma, lambda_, rho_bar, c_bar, pg_rho_bar, mask),
     )
