@@ -24,10 +24,18 @@ def call(**changes: Any) -> Tensor:
 
 def test_signature() -> None:
     parameters = inspect.signature(compute_eligibility_traces).parameters
-    assert list(parameters) == ["gradients", "dones", "gamma", "lambda_", "seed_values", "time_dim", "out"]
+    positional, keywords = ["gradients", "dones", "gamma", "lambda_", "seed_values"], ["kind", "alpha", "ratios"]
+    assert list(parameters) == [*positional, *keywords, "time_dim", "out"]
     defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
-    assert defaults == {"seed_values": None, "time_dim": 1, "out": None}
-    assert [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY] == ["time_dim", "out"]
+    assert defaults == {
+        "seed_values": None,
+        "kind": "accumulating",
+        "alpha": None,
+        "ratios": None,
+        "time_dim": 1,
+        "out": None,
+    }
+    assert [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY] == [*keywords, "time_dim", "out"]
 
 
 BAD_CALLS: list[tuple[dict[str, Any], type[Exception], str]] = [
@@ -58,6 +66,24 @@ BAD_CALLS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"time_dim": 1.0}, TypeError, r"time_dim: expected an int, got float"),
     ({"gradients": torch.ones(())}, ValueError, r"gradients: expected at least one dimension"),
     ({"dones": torch.zeros(3, 5, device="meta")}, RuntimeError, r"dones: expected a tensor on cpu.*meta"),
+    ({"kind": "Dutch"}, ValueError, r"kind: expected 'accumulating', 'replacing' or 'dutch', got 'Dutch'"),
+    ({"kind": None}, TypeError, r"kind: expected 'accumulating', 'replacing' or 'dutch', got NoneType"),
+    ({"kind": 1, "alpha": 0.5}, TypeError, r"kind: expected .*got int"),
+    ({"kind": "dutch"}, TypeError, r"alpha: expected a float with kind='dutch'.*got None"),
+    ({"kind": "dutch", "alpha": 1.5}, ValueError, r"alpha: expected a number in \[0, 1\], got 1.5"),
+    ({"kind": "dutch", "alpha": -0.1}, ValueError, r"alpha: expected a number in \[0, 1\]"),
+    ({"kind": "dutch", "alpha": math.nan}, ValueError, r"alpha: expected a number in \[0, 1\], got nan"),
+    ({"kind": "dutch", "alpha": "0.5"}, TypeError, r"alpha: expected a float, got str"),
+    ({"kind": "dutch", "alpha": torch.ones(3, 5)}, TypeError, r"alpha: expected a float, got Tensor"),
+    ({"alpha": 0.5}, ValueError, r"alpha: expected None with kind='accumulating', got float.*kind='dutch'"),
+    ({"alpha": torch.ones(3, 5), "kind": "replacing"}, ValueError, r"alpha: .*kind='replacing', got Tensor"),
+    ({"kind": "dutch", "alpha": 0.5, "ratios": torch.ones(3, 5)}, ValueError, r"ratios: .*kind='dutch', got Tensor"),
+    ({"ratios": 1.0}, TypeError, r"ratios: expected a torch.Tensor, got float"),
+    ({"ratios": torch.ones(5, 3)}, ValueError, r"ratios: expected shape \(3, 5\) like gradients, got \(5, 3\)"),
+    ({"ratios": torch.ones(3), "kind": "replacing"}, ValueError, r"ratios: expected shape \(3, 5\).*expand_as"),
+    ({"ratios": torch.ones(3, 5, dtype=torch.complex64)}, TypeError, r"ratios: expected float16.*complex64"),
+    ({"ratios": torch.ones(3, 5).to_sparse()}, TypeError, r"ratios: expected a dense tensor"),
+    ({"ratios": torch.ones(3, 5, device="meta")}, RuntimeError, r"ratios: expected a tensor on cpu.*meta"),
 ]
 
 
@@ -85,6 +111,29 @@ def test_one_trajectory_is_told_its_time_axis() -> None:
 @pytest.mark.parametrize("number", [1, True, 0])
 def test_integers_are_numbers(number: int) -> None:
     assert torch.equal(call(gamma=number, lambda_=number), call(gamma=float(number), lambda_=float(number)))
+    assert torch.equal(call(kind="dutch", alpha=number), call(kind="dutch", alpha=float(number)))
+
+
+def test_a_subclass_of_str_is_a_kind() -> None:
+    class Kind(str):
+        pass
+
+    assert torch.equal(call(kind=Kind("replacing")), call(kind="replacing"))
+    assert torch.equal(call(kind=Kind("accumulating")), call())
+
+
+def test_kinds_and_ratios_differ() -> None:
+    """Each reaches an algorithm of its own, worked out by hand."""
+    half = {"gradients": torch.ones(1, 3), "dones": torch.zeros(1, 3), "gamma": 0.5, "lambda_": 1.0}
+    ratios = torch.tensor([[1.0, 2.0, 4.0]])
+    for options, expected in (
+        ({}, [1.0, 1.5, 1.75]),
+        ({"kind": "replacing"}, [1.0, 1.0, 1.0]),
+        ({"kind": "dutch", "alpha": 0.5}, [1.0, 1.25, 1.3125]),
+        ({"ratios": ratios}, [1.0, 3.0, 10.0]),
+        ({"kind": "replacing", "ratios": ratios}, [1.0, 2.0, 4.0]),
+    ):
+        assert call(**half, **options).tolist() == [expected]
 
 
 PROMOTIONS = [
@@ -94,6 +143,10 @@ PROMOTIONS = [
     ({"gradients": torch.float16, "seed_values": torch.bfloat16}, torch.float32),
     ({"gradients": torch.float16, "seed_values": torch.int32}, torch.float32),
     ({"gradients": torch.float32, "seed_values": torch.float64}, torch.float64),
+    ({"gradients": torch.float16, "ratios": torch.float32}, torch.float32),
+    ({"gradients": torch.bfloat16, "ratios": torch.bfloat16}, torch.bfloat16),
+    ({"gradients": torch.float32, "ratios": torch.float64}, torch.float64),
+    ({"gradients": torch.float64, "ratios": torch.int64}, torch.float64),
 ]
 
 
@@ -120,10 +173,15 @@ def test_features_share_flags_by_a_view() -> None:
     seed = torch.randn(3, 4, generator=generator)
     shared = dones.unsqueeze(-1).expand_as(gradients)
     assert shared.stride(-1) == 0
-    together = compute_eligibility_traces(gradients, shared, 0.9, 0.8, seed)
-    assert together.stride() == gradients.stride()
-    apart = [compute_eligibility_traces(gradients[..., i], dones, 0.9, 0.8, seed[:, i]) for i in range(4)]
-    torch.testing.assert_close(together, torch.stack(apart, -1))
+    ratios = torch.rand(3, 7, generator=generator)
+    for options in ({}, {"ratios": ratios}):
+        expanded = {name: x.unsqueeze(-1).expand_as(gradients) for name, x in options.items()}
+        together = compute_eligibility_traces(gradients, shared, 0.9, 0.8, seed, **expanded)
+        assert together.stride() == gradients.stride()
+        apart = [
+            compute_eligibility_traces(gradients[..., i], dones, 0.9, 0.8, seed[:, i], **options) for i in range(4)
+        ]
+        torch.testing.assert_close(together, torch.stack(apart, -1))
 
 
 def test_outputs_are_laid_out_like_gradients() -> None:
@@ -133,19 +191,29 @@ def test_outputs_are_laid_out_like_gradients() -> None:
     assert call(gradients=torch.ones(3, 10)[:, ::2]).is_contiguous()
 
 
+VARIANTS: list[dict[str, Any]] = [{}, {"kind": "replacing"}, {"kind": "dutch", "alpha": 0.5}]
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
 @pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0)])
-def test_empty_tensors_give_empty_results(shape: tuple[int, int]) -> None:
+def test_empty_tensors_give_empty_results(shape: tuple[int, int], options: dict[str, Any]) -> None:
     x = torch.ones(shape)
+    several = [options] if "alpha" in options else [options, options | {"ratios": x}]
     for dim in (0, 1):
-        assert compute_eligibility_traces(x, x, 0.9, 0.8, torch.ones(shape[1 - dim]), time_dim=dim).shape == shape
+        for each in several:
+            traces = compute_eligibility_traces(x, x, 0.9, 0.8, torch.ones(shape[1 - dim]), time_dim=dim, **each)
+            assert traces.shape == shape
 
 
-def test_inputs_are_neither_changed_nor_returned() -> None:
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_inputs_are_neither_changed_nor_returned(options: dict[str, Any]) -> None:
     for width in (5, 1):
         given = {"gradients": torch.rand(3, width), "dones": torch.zeros(3, width), "seed_values": torch.rand(3)}
+        if "alpha" not in options:
+            given["ratios"] = torch.rand(3, width)
         before = {name: x.clone() for name, x in given.items()}
-        for left_out in ("seed_values", None):
-            call(**{name: x for name, x in given.items() if name != left_out}).fill_(7.0)
+        for left_out in ("seed_values", "ratios", None):
+            call(**{name: x for name, x in given.items() if name != left_out}, **options).fill_(7.0)
             assert all(torch.equal(given[name], x) for name, x in before.items())
 
 
@@ -157,12 +225,24 @@ def test_correctness_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught[0].filename == __file__, "the warning points at the caller"
     with pytest.warns(UserWarning, match="seed_values: holds NaN"):
         call(seed_values=nan[:, 0])
+    with pytest.warns(UserWarning, match="ratios: holds NaN"):
+        call(ratios=nan)
+    with pytest.warns(UserWarning, match="ratios: holds a negative number.*logarithms") as caught:
+        call(ratios=-torch.ones(3, 5))
+    assert [warning.filename for warning in caught] == [__file__]
+    with pytest.warns(UserWarning, match="gradients: holds a number other than 0 and 1") as caught:
+        call(gradients=torch.full((3, 5), 0.5), kind="dutch", alpha=0.5)
+    assert [warning.filename for warning in caught] == [__file__]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        call(seed_values=torch.zeros(3))
+        call(seed_values=torch.zeros(3), ratios=torch.zeros(3, 5))
+        call(gradients=torch.eye(3, 5), kind="dutch", alpha=0.5)
+        call(gradients=torch.full((3, 5), 0.5), kind="replacing", ratios=torch.ones(3, 5, dtype=torch.uint16))
         call(gradients=torch.ones(3, 5, dtype=torch.int64))
         # There are no numbers to look at.
         call(gradients=nan.to("meta"), dones=nan.to("meta"))
+        call(gradients=nan.to("meta"), dones=nan.to("meta"), ratios=nan.to("meta"))
+        call(gradients=nan.to("meta"), dones=nan.to("meta"), kind="dutch", alpha=0.5)
         torch.func.vmap(lambda x: call(gradients=x))(nan.expand(2, 3, 5))
 
 

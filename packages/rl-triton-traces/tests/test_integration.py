@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -47,6 +48,42 @@ def test_gradients_of_every_real_input(names: tuple[str, ...]) -> None:
     assert torch.autograd.gradgradcheck(lambda *leaves: function(*leaves).square(), leaves)
 
 
+VARIANTS: list[dict[str, Any]] = [{}, {"kind": "replacing"}, {"kind": "dutch", "alpha": 0.3}]
+every_variant = pytest.mark.parametrize("options", VARIANTS, ids=str)
+
+
+def drawn_for(options: dict[str, Any]) -> dict[str, Any]:
+    """Arguments with ratios, one of which is 0, where they may be; a replacing trace has something to keep."""
+    given: dict[str, Any] = drawn() | options
+    if options.get("kind") == "replacing":
+        given["gradients"] = torch.where(given["gradients"] > 0, given["gradients"], 0.0)
+    if options.get("kind") != "dutch":
+        generator = torch.Generator().manual_seed(5)
+        given["ratios"] = torch.rand(2, 9, generator=generator, dtype=torch.float64) + 0.5
+        given["ratios"][0, 4] = 0.0
+    return given
+
+
+@every_variant
+def test_gradients_of_other_traces(options: dict[str, Any]) -> None:
+    given = drawn_for(options)
+    names = [name for name in ("gradients", "seed_values", "ratios") if name in given]
+    if options.get("kind") == "replacing":
+        # There is no derivative in a gradient of 0; in the others it is what it is of a gradient that is one.
+        replaces = given["gradients"] != 0
+        assert 0 < replaces.sum() < replaces.numel()
+
+    def function(*leaves: Tensor) -> Tensor:
+        changed = dict(zip(names, leaves, strict=True))
+        if options.get("kind") == "replacing":
+            changed["gradients"] = torch.where(replaces, changed["gradients"], 0.0)
+        return traces_of(**(given | changed))
+
+    leaves = [given[name].clone().requires_grad_() for name in names]
+    assert torch.autograd.gradcheck(function, leaves)
+    assert torch.autograd.gradgradcheck(lambda *leaves: function(*leaves).square(), leaves)
+
+
 def test_transforms() -> None:
     given = drawn()
     assert_gradients_agree(lambda x: traces_of(**(given | {"gradients": x})), given["gradients"])
@@ -59,6 +96,29 @@ def test_vmap_over_every_argument(name: str) -> None:
     if name == "dones":
         many = many > 1
     assert_maps(lambda x: traces_of(**(given | {name: x})), many)
+
+
+@every_variant
+@pytest.mark.parametrize("name", ["gradients", "dones", "seed_values", "ratios"])
+def test_vmap_over_every_argument_of_other_traces(name: str, options: dict[str, Any]) -> None:
+    given = drawn_for(options)
+    if name not in given:
+        pytest.skip("no ratios")
+    many = torch.randn(3, *given[name].shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    if name == "dones":
+        many = many > 1
+    elif options.get("kind") == "replacing":
+        many = many.clamp(min=0.0)
+    assert_maps(lambda x: traces_of(**(given | {name: x})), many)
+
+
+@every_variant
+@pytest.mark.parametrize("name", ["gradients", "seed_values", "ratios"])
+def test_forward_mode_of_other_traces(name: str, options: dict[str, Any]) -> None:
+    given = drawn_for(options)
+    if name not in given:
+        pytest.skip("no ratios")
+    assert_forward_mode_agrees(lambda x: traces_of(**(given | {name: x})), given[name])
 
 
 @pytest.mark.parametrize("name", ["gradients", "seed_values"])
@@ -96,3 +156,19 @@ CALLS = (("gradients", "dones"), ("gradients", "dones", "seed_values"))
 @CHECKS
 def test_inside_pytorch(check: Callable[..., None], names: tuple[str, ...]) -> None:
     check(traces_of, names)
+
+
+OTHER_CALLS: list[tuple[tuple[str, ...], dict[str, Any]]] = [
+    (("gradients", "dones", "seed_values", "ratios"), {}),
+    (("gradients", "dones", "seed_values"), {"kind": "replacing"}),
+    (("gradients", "dones", "ratios"), {"kind": "replacing"}),
+    (("gradients", "dones", "seed_values"), {"kind": "dutch", "alpha": 0.3}),
+]
+
+
+@pytest.mark.parametrize(("names", "options"), OTHER_CALLS, ids=str)
+@CHECKS
+def test_other_traces_inside_pytorch(
+    check: Callable[..., None], names: tuple[str, ...], options: dict[str, Any]
+) -> None:
+    check(functools.partial(traces_of, **options), names)
