@@ -43,10 +43,13 @@ def test_replacing_by_hand() -> None:
     dones = torch.tensor([[0, 0, 0, 0, 1, 0, 0]])
     traces = compute_eligibility_traces(gradients, dones, 1.0, 0.5, torch.tensor([8.0]), kind="replacing")
     assert traces.tolist() == [[4.0, 1.0, 0.5, 1.0, 0.5, 0.0, 2.0]]
+    # Whatever is not 0, and NaN is not, replaces.
+    gradients = torch.tensor([[4.0, -1.0, 0.0, math.nan, 0.0]])
+    traces = compute_eligibility_traces(gradients, torch.zeros(1, 5), 1.0, 0.5, kind="replacing")
+    torch.testing.assert_close(traces.float(), torch.tensor([[4.0, -1.0, -0.5, math.nan, math.nan]]), equal_nan=True)
     # What is not 0 in the first step hides the seed.
-    traces = compute_eligibility_traces(
-        gradients[:, 1:3], dones[:, :2], 1.0, 0.5, torch.tensor([8.0]), kind="replacing"
-    )
+    gradients, dones = torch.tensor([[1.0, 0.0]]), torch.zeros(1, 2)
+    traces = compute_eligibility_traces(gradients, dones, 1.0, 0.5, torch.tensor([8.0]), kind="replacing")
     assert traces.tolist() == [[1.0, 0.5]]
 
 
