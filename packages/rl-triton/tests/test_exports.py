@@ -21,6 +21,7 @@ def test_functions_are_the_packages_own() -> None:
     assert rl_triton.compute_lambda_returns is rl_triton_lambda.compute_lambda_returns
     assert rl_triton.compute_discounted_returns is rl_triton_returns.compute_discounted_returns
     assert rl_triton.compute_n_step_returns is rl_triton_returns.compute_n_step_returns
+    assert rl_triton.compute_group_advantages is rl_triton_returns.compute_group_advantages
     assert rl_triton.compute_eligibility_traces is rl_triton_traces.compute_eligibility_traces
     assert rl_triton.compute_episodic_prefix_sum is rl_triton_prefix.compute_episodic_prefix_sum
     assert rl_triton.segmented_scan is rl_triton_core.segmented_scan

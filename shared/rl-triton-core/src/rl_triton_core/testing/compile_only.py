@@ -68,17 +68,16 @@ def standing_in(backend: str = "cuda", arch: int | str = 90) -> Iterator[StandIn
         driver._active = before
 
 
-class _Compiling:
-    """In place of the kernel: compiles what would be launched, and keeps it."""
+class Compiling:
+    """In place of a kernel: compiles what would be launched, and keeps it."""
 
-    def __init__(self) -> None:
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
         self.kernels: list[Any] = []
 
     def __getitem__(self, grid: tuple[int, int]) -> Any:
         def launch(*arguments: Any, **constants: Any) -> Any:
-            from rl_triton_core.engine import kernels
-
-            self.kernels.append(kernels.scan.warmup(*arguments, grid=grid, **constants))
+            self.kernels.append(self.kernel.warmup(*arguments, grid=grid, **constants))
             return self.kernels[-1]
 
         return launch
@@ -104,7 +103,7 @@ def compiled_kernels(
         standing_in(backend, arch),
     ):
         call = KernelCall(algorithm, fields, row_fields, dim)
-        call.kernel = compiling = _Compiling()
+        call.kernel = compiling = Compiling(call.kernel)
         call((*fields, *row_fields))
     return compiling.kernels
 

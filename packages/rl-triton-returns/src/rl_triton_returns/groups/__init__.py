@@ -1,0 +1,1 @@
+"""Advantages of responses among the others to the same prompt."""
