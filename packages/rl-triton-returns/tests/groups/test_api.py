@@ -175,6 +175,8 @@ def test_correctness_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
         compute_group_advantages(torch.ones(6, 1))
     with pytest.warns(UserWarning, match="group_ids: 1 of 3 groups have a single response"):
         call(mask=torch.tensor([1, 0, 1, 1, 1, 1]))
+    with pytest.warns(UserWarning, match="rewards: 1 of 1 groups have a single response"):
+        compute_group_advantages(torch.ones(2, 2), mask=torch.tensor([[0, 0], [1, 0]]))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         call()

@@ -84,6 +84,15 @@ def test_tokens(arguments: dict[str, Any], tokens: int) -> None:
     check(with_mask(arguments, tokens))
 
 
+@pytest.mark.parametrize("programs", [1, 8], ids=["one program for all tokens", "several programs"])
+def test_more_than_a_tile_of_each(programs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in (("OTHERS", 32), ("TOKENS", 32), ("PROGRAMS", programs)):
+        monkeypatch.setattr(_launch, name, size)
+    for arguments in (with_ids((7, 2)), with_ids((70, 3)), in_rows((2, 70))):
+        check(with_mask(arguments))
+        check(with_mask(arguments, 70))
+
+
 def test_ids_in_two_dimensions() -> None:
     shape = ROWS[-1]
     ids = torch.randint(0, 4, shape, generator=torch.Generator().manual_seed(0))

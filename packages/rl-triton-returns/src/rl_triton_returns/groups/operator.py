@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from rl_triton_core.engine.layout import empty_output
+from rl_triton_core.engine.layout import empty_output, laid_out_like
 from rl_triton_core.engine.precision import result_dtype
 from rl_triton_core.engine.prepared import kernel_serves
 from torch import Tensor
@@ -39,14 +39,16 @@ def execute(
     out: Tensor | None = None,
 ) -> Tensor:
     """A checked call that nobody watches: by the kernel where it serves. `out` is a checked buffer."""
-    advantages = _unwritten(rewards, group_ids, counted, tokens) if out is None else out
-    if advantages.numel() == 0:
-        return advantages
+    like = rewards if tokens is None else tokens
+    if like.numel() == 0:
+        return _unwritten(rewards, group_ids, counted, tokens) if out is None else out
     tensors = [x for x in (rewards, group_ids, counted, tokens, out) if x is not None]
     if kernel_serves(tensors) and _launch.serves(rewards, group_ids, tokens):
+        advantages = _unwritten(rewards, group_ids, counted, tokens) if out is None else out
         return _launch.launch(rewards, group_ids, counted, tokens, options, advantages)
     with torch.no_grad():
-        return advantages.copy_(_torch.compute(rewards, group_ids, counted, tokens, options))
+        advantages = _torch.compute(rewards, group_ids, counted, tokens, options)
+        return laid_out_like(advantages, like) if out is None else out.copy_(advantages)
 
 
 def _implementation(
