@@ -5,9 +5,7 @@ from rl_triton_gae import compute_gae
 from rl_triton_lambda import compute_lambda_returns
 from rl_triton_prefix import compute_episodic_prefix_sum
 from rl_triton_retrace import compute_retrace, compute_retrace_continuous
-from rl_triton_returns import compute_discounted_returns, compute_n_step_returns
-from rl_triton_retrace import compute_retrace
-from rl_triton_returns import compute_discounted_returns, compute_group_advantages
+from rl_triton_returns import compute_discounted_returns, compute_group_advantages, compute_n_step_returns
 from rl_triton_traces import compute_eligibility_traces
 from rl_triton_vtrace import compute_vtrace
 
