@@ -50,6 +50,15 @@ def test_every_continuation(rows: int, steps: int, continuation: str) -> None:
         check(kernel, 1)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("steps", [100, 128])
+def test_targets_with_numbers_per_step(steps: int, dtype: torch.dtype) -> None:
+    x, flags = tensors(4096, steps, 1)
+    x = x.to(dtype)
+    (kernel,) = compiled_kernels(_GAE_WITH_TARGETS.ends_at, (x, x, flags, None, None, None, x, x, None), (None,), 1)
+    check(kernel, 1)
+
+
 def tensors(rows: int, steps: int, dim: int) -> tuple[Tensor, Tensor]:
     """Numbers and flags; only their shapes matter."""
     shape = (rows, steps) if dim else (steps, rows)
@@ -60,4 +69,4 @@ def check(kernel: Any, dim: int) -> None:
     # Two registers of a lane, with Triton 3.9, where marks and maps of long rows are live at once.
     assert spilled_bytes(kernel) <= 8
     if dim:
-        assert re.search(r"ld\.global\S*v4", kernel.asm["ptx"])
+        assert re.search(r"ld\.global\S*v[24]", kernel.asm["ptx"])

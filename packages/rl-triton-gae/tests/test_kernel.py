@@ -100,6 +100,10 @@ def test_transparent_steps(shape: tuple[int, int], option: str, starts: bool) ->
 def test_transparent_steps_under_every_strategy(option: str, strategy: str) -> None:
     arguments = with_mask(drawn((5, 29), "random", option))
     with forced_plan(strategy):
+        if option == "truncateds":
+            # Targets as well, which are stored beside the advantages.
+            with_targets = (partial(f, return_targets=True) for f in (compute_gae, reference.compute_gae))
+            assert_obeys_rule_as_given(*with_targets, on_kernel_device(arguments))
         if strategy in DENSE_STRATEGIES:
             assert_obeys_rule_as_given(compute_gae, reference.compute_gae, on_kernel_device(arguments))
         else:

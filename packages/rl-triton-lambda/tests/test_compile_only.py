@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from rl_triton_core.testing.compile_only import compiled_kernels, spilled_bytes
@@ -19,6 +21,8 @@ def test_compiles_without_spills(options: str, time_dim: int, backend: str, arch
     shape = (16, 128) if time_dim == 1 else (128, 32)
     # The numbers are never read.
     x, flags = torch.empty(shape), torch.empty(shape, dtype=torch.bool)
-    fields = (x, x, flags, None, None, 0.99, 0.95) if options == "nothing" else (x, x, flags, flags, x, x, x)
+    fields: tuple[Any, ...] = (x, x, flags, None, None, 0.99, 0.95, None)
+    if options != "nothing":
+        fields = (x, x, flags, flags, x, x, x, flags)
     (kernel,) = compiled_kernels(_LAMBDA_RETURNS.ends_at, fields, (), time_dim, backend=backend, arch=arch)
     assert spilled_bytes(kernel) == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from rl_triton_core.testing.compile_only import compiled_kernels, spilled_bytes
@@ -19,7 +21,9 @@ def test_compiles_without_spills(options: str, time_dim: int, backend: str, arch
     shape = (16, 128) if time_dim == 1 else (128, 32)
     # The numbers are never read.
     x, flags = torch.empty(shape), torch.empty(shape, dtype=torch.bool)
-    fields = (x, flags, flags, x, x) if options == "everything" else (x, flags, None, None, 0.99)
+    fields: tuple[Any, ...] = (x, flags, None, None, 0.99, None)
+    if options == "everything":
+        fields = (x, flags, flags, x, x, flags)
     last_value = torch.empty(shape[1 - time_dim]) if options == "last_value" else None
     (kernel,) = compiled_kernels(
         _DISCOUNTED_RETURNS.ends_at, fields, (last_value,), time_dim, backend=backend, arch=arch

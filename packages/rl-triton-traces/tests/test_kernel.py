@@ -162,7 +162,7 @@ def test_nothing_before_a_replaced_entry_is_read(shape: tuple[int, int], variant
     check(arguments)
     traces = compute_eligibility_traces(**on_kernel_device(arguments))
     assert traces[:, steps // 2 :].isfinite().all()
-    assert traces[:3, 0].isfinite().tolist() == [False, True, False]
+    assert traces[:3, 0].isfinite().tolist() == [False, True, False][:rows]
 
 
 def test_ratios_of_zero_end_a_trace() -> None:

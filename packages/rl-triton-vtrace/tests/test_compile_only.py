@@ -38,7 +38,7 @@ def test_compiles_without_spills(option: str, layout: str, backend: str, arch: i
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_other_dtypes_and_long_rows_compile_without_spills(dtype: torch.dtype) -> None:
     x = torch.empty(2, 16384, dtype=dtype)
-    fields = (x, x, x, x, torch.empty(x.shape, dtype=torch.bool), None, None, None, 0.99, 1.0, 1.0, 1.0, 1.0)
+    fields = (x, x, x, x, torch.empty(x.shape, dtype=torch.bool), None, None, None, 0.99, 1.0, 1.0, 1.0, 1.0, None)
     kernels = compiled_kernels(api._VTRACE.ends_at, fields, (x[:, 0],), 1)
     assert len(kernels) == 2
     for kernel in kernels:

@@ -298,15 +298,22 @@ def load_groups(start, time_stride, KIND: tl.constexpr, t, mask, ends_inside, n_
 
 
 @triton.jit
-def store_groups(pointer, steps, t, mask, begin, end, is_shared, time_stride, STEPS: tl.constexpr):
+def store_groups(
+    pointer, steps, t, mask, begin, end, is_shared, time_stride, STEPS: tl.constexpr, N_OUTPUTS: tl.constexpr
+):
     """Write what lies from `begin` to `end`: whole groups, and (`is_shared`) parts of those at either end."""
     whole = mask & (t >= begin) & (t + STEPS <= end)
     wide_t = t[:, :, None] + tl.arange(0, STEPS)[None, None, :]
-    tl.store(pointer + wide_t * time_stride, join_steps(steps, STEPS), whole[:, :, None])
+    joined = join_steps(steps, STEPS)
+    tl.store(pointer + wide_t * time_stride, joined, whole[:, :, None])
     if is_shared:
         part = mask & ~whole
-        for j in tl.static_range(STEPS):
-            tl.store(pointer + (t + j) * time_stride, steps[j], part & (t + j >= begin) & (t + j < end))
+        if N_OUTPUTS > 1:
+            # Triton 3.6 cannot take an output apart again in a branch, if another output was made of the same state.
+            tl.store(pointer + wide_t * time_stride, joined, part[:, :, None] & (wide_t >= begin) & (wide_t < end))
+        else:
+            for j in tl.static_range(STEPS):
+                tl.store(pointer + (t + j) * time_stride, steps[j], part & (t + j >= begin) & (t + j < end))
 
 
 @triton.jit
@@ -845,6 +852,7 @@ def scan(
                         is_shared,
                         time_strides[OUTPUTS[i][1]],
                         STEPS,
+                        N_OUTPUTS,
                     )
                 else:
                     start = row_start(
