@@ -15,6 +15,7 @@ import rl_triton_vtrace
 
 def test_functions_are_the_packages_own() -> None:
     assert rl_triton.compute_gae is rl_triton_gae.compute_gae
+    assert rl_triton.normalize_advantages is rl_triton_gae.normalize_advantages
     assert rl_triton.compute_vtrace is rl_triton_vtrace.compute_vtrace
     assert rl_triton.compute_retrace is rl_triton_retrace.compute_retrace
     assert rl_triton.compute_retrace_continuous is rl_triton_retrace.compute_retrace_continuous

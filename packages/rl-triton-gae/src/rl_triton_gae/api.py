@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, overload
 
+import torch
 from rl_triton_core.boundaries import (
     FlagConventions,
     check_continuation,
@@ -18,6 +19,7 @@ from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS
 from torch import Tensor
 
 from rl_triton_gae import _torch
+from rl_triton_gae.normalization import normalize_advantages
 
 
 def _load_tile() -> Tile:
@@ -84,6 +86,7 @@ def compute_gae(
     *,
     next_values: Tensor | None = None,
     return_targets: Literal[False] = False,
+    normalize: bool = False,
     mask: Tensor | None = None,
     boundary: str = "ends_at",
     next_start: Tensor | tuple[Tensor, Tensor] | None = None,
@@ -105,6 +108,7 @@ def compute_gae(
     *,
     next_values: Tensor | None = None,
     return_targets: Literal[True],
+    normalize: bool = False,
     mask: Tensor | None = None,
     boundary: str = "ends_at",
     next_start: Tensor | tuple[Tensor, Tensor] | None = None,
@@ -125,6 +129,7 @@ def compute_gae(
     *,
     next_values: Tensor | None = None,
     return_targets: bool = False,
+    normalize: bool = False,
     mask: Tensor | None = None,
     boundary: str = "ends_at",
     next_start: Tensor | tuple[Tensor, Tensor] | None = None,
@@ -157,6 +162,8 @@ def compute_gae(
         next_values: V(s_{t+1}) for every step, same shape as rewards.
         return_targets: also return the targets of the value function, advantages + values: one more store of the same
             pass.
+        normalize: give the advantages mean 0 and standard deviation 1, as `normalize_advantages` does by default, over
+            the steps of this process that the mask holds. Targets are made of the advantages before that.
         mask: zero at steps that are to be passed over, such as tool or observation tokens, same shape, any dtype; None:
             there are none. Nothing of such a step is read but its flags, its output is 0, and what follows it is what
             follows the step before, undecayed. A flag there ends the valid step before it, with the continuation of
@@ -229,4 +236,17 @@ def compute_gae(
                 "lambda_": lambda_,
             },
         )
-    return outputs if algorithm.outputs > 1 else outputs[0]  # type: ignore[return-value]
+    advantages = outputs[0]
+    if normalize:
+        _check_normalizes_all()
+        normalized = normalize_advantages(advantages, mask)
+        advantages = normalized if out is None else advantages.copy_(normalized)
+    return (advantages, outputs[1]) if return_targets else advantages
+
+
+def _check_normalizes_all() -> None:
+    """Statistics of a shard would pass for those of the sequence, where that is split along time."""
+    if torch._C._len_torch_function_stack() > 0:
+        from rl_triton_core.distributed import check_not_time_sharded
+
+        check_not_time_sharded("compute_gae, normalize")

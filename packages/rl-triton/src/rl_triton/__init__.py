@@ -1,7 +1,7 @@
 """Every function of the rl-triton packages under one name."""
 
 from rl_triton_core import segmented_scan, warmup
-from rl_triton_gae import compute_gae
+from rl_triton_gae import compute_gae, normalize_advantages
 from rl_triton_lambda import compute_lambda_returns
 from rl_triton_prefix import compute_episodic_prefix_sum
 from rl_triton_retrace import compute_retrace, compute_retrace_continuous
@@ -23,6 +23,7 @@ __all__ = [
     "compute_retrace",
     "compute_retrace_continuous",
     "compute_vtrace",
+    "normalize_advantages",
     "segmented_scan",
     "warmup",
 ]

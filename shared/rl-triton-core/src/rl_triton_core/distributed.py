@@ -147,7 +147,7 @@ def _run(
         summary = _summary(algorithm, problem, u, decay, cut, dim)
     else:
         summary = _summary_of_nothing(problem, dim)
-    gathered: Tensor = _AllGather.apply(torch.stack(summary), group)  # type: ignore[no-untyped-call]
+    gathered = all_gather(torch.stack(summary), group)
     shards = [_Shard(*parts.unbind()) for parts in gathered.unbind()]
     # Zeros, but part of the graph: the backward pass of the all-gather is one of all ranks.
     nothing = shards[rank].there * 0.0
@@ -180,7 +180,7 @@ def _with_flags_behind(
         for x, _ in moved
     ]
     there = torch.full_like(first[0], moved[0][0].shape[dim] > 0)
-    gathered: Tensor = _AllGather.apply(torch.stack([there, *first]).to(torch.uint8), group)  # type: ignore[no-untyped-call]
+    gathered = all_gather(torch.stack([there, *first]).to(torch.uint8), group)
     for shard in reversed(gathered[dist.get_rank(group) + 1 :].unbind()):
         for flags, (_, behind) in zip(shard[1:], moved, strict=True):
             after = arguments[behind]
@@ -303,6 +303,12 @@ def _passed_on(shard: _Shard, incoming: _Incoming) -> _Incoming:
         torch.where(there, shard.first, incoming.first),
         incoming.is_open & ~there,
     )
+
+
+def all_gather(mine: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+    """What every rank of a group has, stacked in their order; of one shape and dtype on all. Differentiable."""
+    gathered: Tensor = _AllGather.apply(mine, group)  # type: ignore[no-untyped-call]
+    return gathered
 
 
 # The newer name first, where PyTorch has it: the other warns there.

@@ -44,7 +44,7 @@ def assert_equal_over_ranks(
     a module (or a partial of one). On "cuda" each rank has a GPU of its own, with NCCL between them, if there are as
     many; else they share what there is, over gloo.
     """
-    _on_ranks(ranks, device, _check_splits, function, calls, device)
+    on_ranks(ranks, device, _check_splits, function, calls, device)
 
 
 def assert_runs_on_shards(function: Callable[..., Any], calls: Sequence[Sequence[str]], *, over_time: bool) -> None:
@@ -52,10 +52,11 @@ def assert_runs_on_shards(function: Callable[..., Any], calls: Sequence[Sequence
 
     Batch shards must not communicate. `over_time` adds shards of the time axis.
     """
-    _on_ranks(2, "cpu", _check_shards, function, calls, (None, 0, 1) if over_time else (None, 0))
+    on_ranks(2, "cpu", _check_shards, function, calls, (None, 0, 1) if over_time else (None, 0))
 
 
-def _on_ranks(ranks: int, device: str, check: Callable[..., None], *arguments: Any) -> None:
+def on_ranks(ranks: int, device: str, check: Callable[..., None], *arguments: Any) -> None:
+    """Run a check, a function of a module, in so many processes of one group."""
     with tempfile.TemporaryDirectory() as folder:
         rendezvous = Path(folder) / "rendezvous"
         spawn(_process, (ranks, rendezvous, device, check, *arguments), nprocs=ranks)  # type: ignore[no-untyped-call]
