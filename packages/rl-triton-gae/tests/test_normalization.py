@@ -83,7 +83,8 @@ def test_constant_and_single_advantages_say_nothing(number: float, eps: float) -
     mask = torch.zeros(3, 1000)
     mask[1, 5] = 1
     for valid in (None, torch.ones(3, 1000), mask, torch.zeros(3, 1000)):
-        x = torch.full((3, 1000), number)
+        # In float64, sums of equal numbers are rounded.
+        x = torch.full((3, 1000), number, dtype=torch.float64)
         assert (normalize_advantages(x, valid, eps=eps) == 0).all()
         kept = x if valid is None else x * valid
         assert torch.equal(normalize_advantages(x, valid, eps=eps, shift_mean=False), kept)
@@ -167,7 +168,10 @@ def check_ranks() -> None:
         assert part.grad is not None
         torch.testing.assert_close(part.grad, whole.grad[mine], rtol=1e-4, atol=1e-6)
     # Equal everywhere, and the statistics of ranks that differ in size do not add up to a rounding error.
-    assert (normalize_advantages(torch.full((mine.stop - mine.start, 5), 0.1), group=group, eps=0.0) == 0).all()
+    assert (
+        normalize_advantages(torch.full((mine.stop - mine.start, 5), 0.1, dtype=torch.float64), group=group, eps=0.0)
+        == 0
+    ).all()
     with time_sharded(), pytest.raises(NotImplementedError, match="normalize"):
         compute_gae(x, x, MASK, normalize=True)
 
