@@ -168,10 +168,9 @@ def check_ranks() -> None:
         assert part.grad is not None
         torch.testing.assert_close(part.grad, whole.grad[mine], rtol=1e-4, atol=1e-6)
     # Equal everywhere, and the statistics of ranks that differ in size do not add up to a rounding error.
-    assert (
-        normalize_advantages(torch.full((mine.stop - mine.start, 5), 0.1, dtype=torch.float64), group=group, eps=0.0)
-        == 0
-    ).all()
+    for number in (0.1, 0.7, 1 / 3, 1.1, 123.4):
+        equal = torch.full((mine.stop - mine.start, 5), number, dtype=torch.float64)
+        assert (normalize_advantages(equal, group=group, eps=0.0) == 0).all()
     with time_sharded(), pytest.raises(NotImplementedError, match="normalize"):
         compute_gae(x, x, MASK, normalize=True)
 
