@@ -133,8 +133,9 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run every test of the tree, slow ones included, in one environment; pytest options follow `--`."""
-    session.install(*TORCH, *editable_packages(), *test_requirements(), *EXAMPLES)
-    session.run("pytest", "--slow", *session.posargs)
+    session.install(*TORCH, *editable_packages(), *test_requirements(), *EXAMPLES, "pytest-xdist>=3.6")
+    # A process per core, and a file's tests in one of them: those of a file share what they compile.
+    session.run("pytest", "--slow", "-n", "auto", "--dist", "loadfile", *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
 @nox.session(python=lowest_python())
