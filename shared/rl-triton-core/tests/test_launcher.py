@@ -13,7 +13,7 @@ import pytest
 import torch
 from rl_triton_core import api, segmented_scan
 from rl_triton_core.engine import direct_launch, dispatch, launcher, plan, prepared
-from rl_triton_core.engine.algorithm import FRACTION, Field
+from rl_triton_core.engine.algorithm import FRACTION, MASK, Field
 from rl_triton_core.engine.direct_launch import make_shortcut
 from rl_triton_core.engine.launcher import KernelCall
 from rl_triton_core.engine.precision import float32_parts, log2_of
@@ -108,6 +108,21 @@ def test_a_shortcut_makes_every_output() -> None:
     assert first.shape == second.shape == (4, 16)
     assert first.data_ptr() != second.data_ptr()
     assert recorded.launches == 1
+
+
+def test_a_call_with_a_mask_leaves_the_maps_of_others_alone() -> None:
+    inputs, decays, resets = api._FORWARD.fields
+    fields = (inputs, dataclasses.replace(decays, numbers=FRACTION), resets, MASK)
+    one_decay = dataclasses.replace(api._FORWARD, fields=fields, uniform_decay=lambda numbers: numbers[0])
+    steps = torch.ones(4, 16)
+
+    def maps_of(mask: Tensor | None) -> dict[str, Any]:
+        constants = KernelCall(one_decay, (steps, 0.5, None, mask), (None,), 1).constants
+        return {name: constants[name] for name in ("LEAF", "EXTEND")}
+
+    before = maps_of(None)
+    assert maps_of(steps > 0) != before
+    assert maps_of(None) == before
 
 
 UNLIKE: dict[str, Callable[[list[Any]], Any]] = {

@@ -127,7 +127,7 @@ def _run(
             f"{algorithm.name}: a sequence that is split along time is not supported, because its outputs need more of "
             "the next step than its state; split the batch instead"
         )
-    if algorithm.fields[-1].mask and fields[-1] is not None:
+    if algorithm.takes_mask and fields[-1] is not None:
         raise NotImplementedError(
             f"{algorithm.name}: mask: not supported for a sequence that is split along time; split the batch instead"
         )

@@ -144,6 +144,11 @@ class Algorithm(Signature):
         """The fields that the algorithm's functions see: all but the mask."""
         return tuple(field for field in self.fields if not field.mask)
 
+    @property
+    def takes_mask(self) -> bool:
+        """Whether calls may leave steps out."""
+        return self.fields[-1].mask
+
     def __post_init__(self) -> None:
         for kind, fields, most in (
             ("fields", self.fields, MOST_FIELDS),

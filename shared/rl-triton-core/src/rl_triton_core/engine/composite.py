@@ -67,7 +67,7 @@ def problem_of(
             if flags is not None:
                 converted[places[name]] = moved_to_ends(flags, converted[places[behind]], dim)
     rows = tuple(converted[len(fields) : len(converted) - len(algorithm.start_flags)])
-    if not algorithm.fields[-1].mask:
+    if not algorithm.takes_mask:
         return Problem(tuple(converted[: len(fields)]), rows, numbers, result)
     steps, mask = tuple(converted[: len(fields) - 1]), converted[len(fields) - 1]
     if mask is None or not has_steps:

@@ -72,6 +72,7 @@ class KernelCall:
         self.rows = first.numel() // max(self.steps, 1)
         self.is_empty = first.numel() == 0
         self.needs_copy = False
+        self.has_mask = algorithm.takes_mask and tensors[-1] is not None
         strides = [self._strides(t, field, dim) for t, field in described[: len(tensors)]]
         row_strides = [self._strides(t, field, None) for t, field in described[len(tensors) :]]
         folded = [layout.fold_batch(self.output_shape, stride, dim) for stride in written]
@@ -103,7 +104,7 @@ class KernelCall:
             unit=self.unit,
             dense=dense,
             # A mask and what it makes scan twice keep as much of a step as a second output does.
-            outputs=max(algorithm.outputs, 2 if algorithm.fields[-1].mask and strides[-1] is not None else 1),
+            outputs=max(algorithm.outputs, 2 if self.has_mask else 1),
             actions=self.actions.number,
             action_unit=self.actions.unit,
             device=_device(self.device),
@@ -167,10 +168,9 @@ class KernelCall:
         )
         tile = algorithm.load_tile()
         number = tl.float64 if self.double else tl.float32
-        self.has_mask = algorithm.fields[-1].mask and strides[-1] is not None
         maps = affine_tile.MAPS[weights.value]
         if self.has_mask:
-            maps |= affine_tile.WITH_TRANSPARENT_STEPS[weights.value]
+            maps = {**maps, **affine_tile.WITH_TRANSPARENT_STEPS[weights.value]}
         self.constants: dict[str, Any] = {
             "FIELDS": tuple(fields),
             "WIDE": tuple(wide),
