@@ -15,6 +15,7 @@ from rl_triton_core.testing.calls import (
     FlagsAtStarts,
     assert_obeys_rule,
     assert_obeys_rule_as_given,
+    assert_packs,
     on_kernel_device,
     time_first,
     with_flags_of_next,
@@ -236,3 +237,27 @@ def test_few_long_rows(rows: int, steps: int, decay: float) -> None:
     expected = reference.compute_gae(**arguments)
     loop = reference.compute_gae(**arguments, dtype=torch.float32)
     assert_within_rule(compute_gae(**on_kernel_device(arguments)), expected, loop, torch.float32)
+
+
+# (rows, steps): one row shares groups with the next where time is contiguous, several lie side by side.
+PACKED = [(1, 61), (3, 29)] if INTERPRETED else [(1, 61), (1, 4099), (1, 40000), (3, 4099), (40, 300)]
+
+
+@pytest.mark.filterwarnings("ignore:truncateds without")
+@pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("shape", PACKED, ids=str)
+def test_packed_sequences(shape: tuple[int, int], option: str, masked: bool) -> None:
+    arguments = drawn(shape, "random", option)
+    assert_packs(compute_gae, reference.compute_gae, with_mask(arguments) if masked else arguments)
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="a GPU gets these plans from problems of their size")
+@pytest.mark.filterwarnings("ignore:truncateds without")
+@pytest.mark.parametrize("strategy", [*STRATEGIES, *DENSE_STRATEGIES])
+def test_packed_sequences_under_every_strategy(strategy: str) -> None:
+    with_targets = [partial(f, return_targets=True) for f in (compute_gae, reference.compute_gae)]
+    with forced_plan(strategy):
+        for shape in [(1, 53), (3, 29)][: 1 if strategy in DENSE_STRATEGIES else 2]:
+            assert_packs(compute_gae, reference.compute_gae, drawn(shape, "random", "last_value"))
+            assert_packs(*with_targets, with_mask(drawn(shape, "random", "truncateds")))

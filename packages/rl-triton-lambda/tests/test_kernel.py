@@ -13,6 +13,7 @@ from rl_triton_core.testing.calls import (
     Draw,
     FlagsAtStarts,
     assert_obeys_rule,
+    assert_packs,
     on_kernel_device,
     time_first,
     with_flags_of_next,
@@ -223,3 +224,17 @@ def test_few_long_rows(rows: int, steps: int, gamma: float, lambda_: float) -> N
     expected = reference.compute_lambda_returns(**arguments)
     loop = reference.compute_lambda_returns(**arguments, dtype=torch.float32)
     assert_within_rule(compute_lambda_returns(**on_kernel_device(arguments)), expected, loop, torch.float32)
+
+
+# (rows, steps): one row shares groups with the next where time is contiguous, several lie side by side.
+PACKED = [(1, 61), (3, 29)] if INTERPRETED else [(1, 61), (1, 4099), (1, 40000), (3, 4099), (40, 300)]
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
+@pytest.mark.parametrize("option", ["nothing", "everything"] if INTERPRETED else OPTIONS)
+@pytest.mark.parametrize("shape", PACKED, ids=str)
+def test_packed_sequences(shape: tuple[int, int], option: str, masked: bool) -> None:
+    arguments = drawn(shape, "random", option)
+    assert_packs(
+        compute_lambda_returns, reference.compute_lambda_returns, with_mask(arguments) if masked else arguments
+    )

@@ -17,6 +17,7 @@ from rl_triton_core.testing.calls import (
     Draw,
     assert_obeys_rule,
     assert_obeys_rule_as_given,
+    assert_packs,
     on_kernel_device,
     time_first,
 )
@@ -244,3 +245,14 @@ def test_long_counts_are_exact(boundary: str) -> None:
     ones = torch.ones(2, 131072, device=DEVICE)
     counts = compute_episodic_prefix_sum(ones, torch.zeros_like(ones), ones[:, 0], boundary)
     assert torch.equal(counts, torch.arange(2.0, 131074.0, device=DEVICE).expand_as(counts))
+
+
+# (rows, steps): one row shares groups with the next where time is contiguous, several lie side by side.
+PACKED = [(1, 61), (3, 29)] if INTERPRETED else [(1, 61), (1, 4099), (1, 40000), (3, 4099), (40, 300)]
+
+
+@pytest.mark.parametrize("seeded", [False, True], ids=["from nothing", "seeded"])
+@pytest.mark.parametrize("shape", PACKED, ids=str)
+def test_packed_sequences(shape: tuple[int, int], seeded: bool) -> None:
+    arguments = drawn(shape, "random", "ends_at", seeded=seeded)
+    assert_packs(compute_episodic_prefix_sum, reference.compute_episodic_prefix_sum, arguments)

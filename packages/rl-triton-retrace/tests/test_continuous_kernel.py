@@ -12,6 +12,7 @@ from rl_triton_core.testing.calls import (
     Draw,
     assert_obeys_rule,
     assert_obeys_rule_as_given,
+    assert_packs,
     on_kernel_device,
     time_first,
 )
@@ -159,3 +160,10 @@ def test_long_rows(rows: int, steps: int, trace: str, gamma: float) -> None:
     for name in ("log_pi_target", "log_pi_behavior"):
         arguments[name] *= 0.02
     check(arguments)
+
+
+@pytest.mark.parametrize("trace", TRACES)
+@pytest.mark.parametrize("shape", [(1, 61), (3, 29)] if INTERPRETED else [(1, 4099), (3, 4099)], ids=str)
+def test_packed_sequences(shape: tuple[int, int], trace: str) -> None:
+    arguments = drawn(shape, "random", "truncateds", trace)
+    assert_packs(compute_retrace_continuous, reference.compute_retrace_continuous, arguments)

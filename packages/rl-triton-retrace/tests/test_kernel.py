@@ -17,6 +17,7 @@ from rl_triton_core.testing.calls import (
     FlagsAtStarts,
     as_tuple,
     assert_obeys_rule,
+    assert_packs,
     on_kernel_device,
     with_flags_of_next,
 )
@@ -302,3 +303,17 @@ def test_empty(shape: tuple[int, int], dim: int) -> None:
     for output in as_tuple(outputs):
         assert output.shape == shape
         assert output.device == x.device
+
+
+# (rows, steps, actions), as elsewhere.
+PACKED = [(1, 61, 3), (3, 29, 4)]
+if not INTERPRETED:
+    PACKED += [(1, 4099, 4), (1, 20000, 18), (3, 4099, 5), (40, 300, 64), (1, 3000, 1000)]
+
+
+@pytest.mark.parametrize("option", ["last policy", "per-step"] if INTERPRETED else OPTIONS)
+@pytest.mark.parametrize("shape", PACKED, ids=str)
+def test_packed_sequences(shape: tuple[int, int, int], option: str) -> None:
+    of_sequences = ("next_action_probs_target",) if option == "last policy" else ()
+    arguments = drawn(shape, "random", option)
+    assert_packs(compute_retrace, reference.compute_retrace, arguments, of_sequences=of_sequences)

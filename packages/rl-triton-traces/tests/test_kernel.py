@@ -16,6 +16,7 @@ from rl_triton_core.testing.calls import (
     Draw,
     assert_obeys_rule,
     assert_obeys_rule_as_given,
+    assert_packs,
     on_kernel_device,
     time_first,
 )
@@ -318,3 +319,15 @@ def test_long_rows_of_other_traces(rows: int, steps: int, decay: float, variant:
 )
 def test_few_long_rows(rows: int, steps: int, decay: float) -> None:
     check_as_given(on_kernel_device(drawn((rows, steps), "none")) | {"gamma": decay, "lambda_": 1.0})
+
+
+# (rows, steps): one row shares groups with the next where time is contiguous, several lie side by side.
+PACKED = [(1, 61), (3, 29)] if INTERPRETED else [(1, 61), (1, 4099), (1, 40000), (3, 4099), (40, 300)]
+
+
+@pytest.mark.parametrize("seeded", [False, True], ids=["from nothing", "seeded"])
+@every_variant
+@pytest.mark.parametrize("shape", PACKED, ids=str)
+def test_packed_sequences(shape: tuple[int, int], variant: str, seeded: bool) -> None:
+    arguments = drawn(shape, "random", variant, seeded=seeded)
+    assert_packs(compute_eligibility_traces, reference.compute_eligibility_traces, arguments)

@@ -13,6 +13,7 @@ from rl_triton_core.testing.calls import (
     Draw,
     FlagsAtStarts,
     assert_obeys_rule,
+    assert_packs,
     on_kernel_device,
     time_first,
     with_flags_of_next,
@@ -328,3 +329,16 @@ def test_long_rows(rows: int, steps: int, option: str, gamma: float, spread: flo
 def test_few_long_rows(spread: float) -> None:
     arguments = drawn((8, 131072), "none", "last_value", spread=spread) | {"gamma": 0.999, "lambda_": 1.0}
     check_outputs(compute_vtrace(**on_kernel_device(arguments)), arguments)
+
+
+# (rows, steps): one row shares groups with the next where time is contiguous, several lie side by side.
+PACKED = [(1, 61), (3, 29)] if INTERPRETED else [(1, 61), (1, 4099), (1, 40000), (3, 4099), (40, 300)]
+
+
+@pytest.mark.filterwarnings("ignore:truncateds without")
+@pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
+@pytest.mark.parametrize("option", ["last_value", "next_values"] if INTERPRETED else OPTIONS)
+@pytest.mark.parametrize("shape", PACKED, ids=str)
+def test_packed_sequences(shape: tuple[int, int], option: str, masked: bool) -> None:
+    arguments = drawn(shape, "random", option)
+    assert_packs(compute_vtrace, reference.compute_vtrace, with_mask(arguments) if masked else arguments)

@@ -45,10 +45,10 @@ def test_arguments_come_in_the_order_of_the_kernel() -> None:
     assert [*names[-len(call.constants) - 1 : -1], names[-1]] == [*call.constants, "SUMMARISE"]
     passed = ["pointers", "outer_strides", "inner_strides", "inner_sizes", "time_strides", "action_strides"]
     passed += ["summaries", "scalars", "log2_decay", "inverse_length", "n_rows", "n_units", "n_groups"]
-    passed += ["rows_per_tile", "n_action_units"]
+    passed += ["rows_per_tile", "n_action_units", "n_sequences"]
     assert names[: -len(call.constants) - 1] == passed
     assert len(call.layout_arguments) == 5
-    assert len(call.size_arguments) == 6
+    assert len(call.size_arguments) == 7
 
 
 @pytest.mark.parametrize("number", [0.0, 1.0, 0.99, 0.95, 0.99 * 0.95, 1 / 3, math.pi, 1e-20, 1 - 2**-50])

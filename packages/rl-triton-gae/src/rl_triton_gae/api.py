@@ -16,6 +16,7 @@ from rl_triton_core.boundaries import (
 from rl_triton_core.engine.algorithm import FRACTION, MASK, Algorithm, Field, Numbers, Tile
 from rl_triton_core.engine.dispatch import run
 from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS
+from rl_triton_core.masks import inside_sequences
 from torch import Tensor
 
 from rl_triton_gae import _torch
@@ -90,6 +91,7 @@ def compute_gae(
     mask: Tensor | None = None,
     boundary: str = "ends_at",
     next_start: Tensor | tuple[Tensor, Tensor] | None = None,
+    cu_seqlens: Tensor | None = None,
     time_dim: int = 1,
     out: Tensor | None = None,
 ) -> Tensor: ...
@@ -112,6 +114,7 @@ def compute_gae(
     mask: Tensor | None = None,
     boundary: str = "ends_at",
     next_start: Tensor | tuple[Tensor, Tensor] | None = None,
+    cu_seqlens: Tensor | None = None,
     time_dim: int = 1,
     out: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]: ...
@@ -133,6 +136,7 @@ def compute_gae(
     mask: Tensor | None = None,
     boundary: str = "ends_at",
     next_start: Tensor | tuple[Tensor, Tensor] | None = None,
+    cu_seqlens: Tensor | None = None,
     time_dim: int = 1,
     out: Tensor | tuple[Tensor, Tensor] | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
@@ -163,7 +167,8 @@ def compute_gae(
         return_targets: also return the targets of the value function, advantages + values: one more store of the same
             pass.
         normalize: give the advantages mean 0 and standard deviation 1, as `normalize_advantages` does by default, over
-            the steps of this process that the mask holds. Targets are made of the advantages before that.
+            the steps of this process that the mask holds, and a sequence of `cu_seqlens`. Targets are made of the
+            advantages before that.
         mask: zero at steps that are to be passed over, such as tool or observation tokens, same shape, any dtype; None:
             there are none. Nothing of such a step is read but its flags, its output is 0, and what follows it is what
             follows the step before, undecayed. A flag there ends the valid step before it, with the continuation of
@@ -173,6 +178,11 @@ def compute_gae(
             argument stays where it is.
         next_start: the flags of step T under "starts_at", which end step T-1: the shape of rewards without its time
             axis, any dtype; a pair, for terminateds and for truncateds, where truncateds are given. None: not ended.
+        cu_seqlens: where each of the sequences begins that are packed one after the other along axis 0, of any length,
+            and where the last one ends: `(num_sequences + 1,)`, int32 or int64, never decreasing, on the device of
+            rewards, where alone it is read. A sequence is then what a row is otherwise, and `last_value` is
+            `(num_sequences, *)` for rewards of `(total_steps, *)`. Steps that belong to no sequence give 0. It goes
+            with `time_dim=0` and `boundary="ends_at"`.
         time_dim: the time axis; negative counts from the end. `(T, N)` buffers pass 0.
         out: a buffer for the result (with `return_targets` a pair), of its shape, dtype and device. It shares no memory
             with an argument, and no gradient can be recorded through it.
@@ -212,7 +222,7 @@ def compute_gae(
     algorithm, row_values = conventions.ends_at, (last_value,)
     if boundary != "ends_at" or next_start is not None:
         algorithm, row_values = conventions.starts_at, (*row_values, *flags_behind(boundary, next_start, truncateds))
-    outputs = run(algorithm, fields, row_values, time_dim, out)
+    outputs = run(algorithm, fields, row_values, time_dim, out, cu_seqlens)
     if truncateds is not None:
         warn_of_truncations(truncateds, bootstrap_values, next_values)
     if CORRECTNESS_WARNINGS:
@@ -226,6 +236,7 @@ def compute_gae(
             mask=mask,
             boundary=boundary,
             next_start=next_start,
+            cu_seqlens=cu_seqlens,
             inputs={
                 "rewards": rewards,
                 "values": values,
@@ -239,7 +250,8 @@ def compute_gae(
     advantages = outputs[0]
     if normalize:
         _check_normalizes_all()
-        normalized = normalize_advantages(advantages, mask)
+        valid = mask if cu_seqlens is None else inside_sequences(cu_seqlens, advantages, mask)
+        normalized = normalize_advantages(advantages, valid)
         advantages = normalized if out is None else advantages.copy_(normalized)
     return (advantages, outputs[1]) if return_targets else advantages
 

@@ -66,6 +66,7 @@ def compute_lambda_returns(
     mask: Tensor | None = None,
     boundary: str = "ends_at",
     next_start: Tensor | tuple[Tensor, Tensor] | None = None,
+    cu_seqlens: Tensor | None = None,
     time_dim: int = 1,
     out: Tensor | None = None,
 ) -> Tensor:
@@ -100,6 +101,10 @@ def compute_lambda_returns(
             argument stays where it is.
         next_start: the flags of step T under "starts_at", which end step T-1: the shape of rewards without its time
             axis, any dtype; a pair, for terminateds and for truncateds, where truncateds are given. None: not ended.
+        cu_seqlens: where each of the sequences begins that are packed one after the other along axis 0, of any length,
+            and where the last one ends: `(num_sequences + 1,)`, int32 or int64, never decreasing, on the device of
+            rewards, where alone it is read. A sequence is then what a row is otherwise. Steps that belong to no
+            sequence give 0. It goes with `time_dim=0` and `boundary="ends_at"`.
         time_dim: the time axis; negative counts from the end. `(T, N)` buffers pass 0.
         out: a buffer for the result, of its shape, dtype and device. It shares no memory with an argument, and no
             gradient can be recorded through it.
@@ -131,7 +136,7 @@ def compute_lambda_returns(
     algorithm, row_values = _LAMBDA_RETURNS.ends_at, ()
     if boundary != "ends_at" or next_start is not None:
         algorithm, row_values = _LAMBDA_RETURNS.starts_at, flags_behind(boundary, next_start, truncateds)
-    returns = run(algorithm, fields, row_values, time_dim, out)[0]
+    returns = run(algorithm, fields, row_values, time_dim, out, cu_seqlens)[0]
     if CORRECTNESS_WARNINGS:
         warn_of_values(
             rewards,
@@ -143,6 +148,7 @@ def compute_lambda_returns(
             mask=mask,
             boundary=boundary,
             next_start=next_start,
+            cu_seqlens=cu_seqlens,
             inputs={
                 "rewards": rewards,
                 "next_values": next_values,

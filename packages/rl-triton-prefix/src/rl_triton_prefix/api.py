@@ -40,7 +40,8 @@ def _prefix_sum(boundary: str) -> Algorithm:
             coefficients=_torch.starts_at_coefficients if starts_at else _torch.ends_at_coefficients,
             emit=_torch.emit,
             uniform_decay=_uniform_decay,
-        )
+        ),
+        packs=not starts_at,
     )
 
 
@@ -53,6 +54,7 @@ def compute_episodic_prefix_sum(
     seed_values: Tensor | None = None,
     boundary: str = "ends_at",
     *,
+    cu_seqlens: Tensor | None = None,
     time_dim: int = 1,
     out: Tensor | None = None,
 ) -> Tensor:
@@ -75,6 +77,11 @@ def compute_episodic_prefix_sum(
         boundary: where a flag stands. "ends_at": at the last step of an episode, by termination or by truncation, so
             that the next step starts anew; no flag hides the seed from the first step. "starts_at": at the first step
             of an episode, which starts anew itself; `dones[0]` hides the seed.
+        cu_seqlens: where each of the sequences begins that are packed one after the other along axis 0, of any length,
+            and where the last one ends: `(num_sequences + 1,)`, int32 or int64, never decreasing, on the device of
+            inputs, where alone it is read. A sequence is then what a row is otherwise, and `seed_values` is
+            `(num_sequences, *)` for inputs of `(total_steps, *)`. Steps that belong to no sequence give 0. It goes
+            with `time_dim=0` and `boundary="ends_at"`.
         time_dim: the time axis; negative counts from the end. `(T, N)` buffers pass 0.
         out: a buffer for the result, of its shape, dtype and device. It shares no memory with an argument, and no
             gradient can be recorded through it.
@@ -104,7 +111,7 @@ def compute_episodic_prefix_sum(
         tensor([[11.,  2.,  5.,  9.]])
     """
     check_boundary(boundary)
-    prefix_sums = run(_PREFIX_SUMS[boundary], (inputs, dones), (seed_values,), time_dim, out)[0]
+    prefix_sums = run(_PREFIX_SUMS[boundary], (inputs, dones), (seed_values,), time_dim, out, cu_seqlens)[0]
     if CORRECTNESS_WARNINGS:
         warn_of_nan({"inputs": inputs, "seed_values": seed_values})
     return prefix_sums

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from rl_triton_core.boundaries import FlagConventions, flags_behind, warn_of_values
 from rl_triton_core.engine.algorithm import CLIP, FRACTION, Algorithm, Field, Tile
@@ -69,6 +70,7 @@ def compute_retrace(
     values: Tensor | None = None,
     boundary: str = "ends_at",
     next_start: Tensor | tuple[Tensor, Tensor] | None = None,
+    cu_seqlens: Tensor | None = None,
     time_dim: int = 1,
     out: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -117,6 +119,11 @@ def compute_retrace(
             argument stays where it is.
         next_start: the flags of step T under "starts_at", which end step T-1: the shape of rewards without its time
             axis, any dtype; a pair, for terminateds and for truncateds, where truncateds are given. None: not ended.
+        cu_seqlens: where each of the sequences begins that are packed one after the other along axis 0, of any length,
+            and where the last one ends: `(num_sequences + 1,)`, int32 or int64, never decreasing, on the device of
+            rewards, where alone it is read. A sequence is then what a row is otherwise, and one step of
+            `next_action_probs_target` is `(num_sequences, *, A)` for rewards of `(total_steps, *)`. Steps that belong
+            to no sequence give 0. It goes with `time_dim=0` and `boundary="ends_at"`.
         time_dim: the time axis of rewards; negative counts from its end, without the actions. `(T, N)` and
             `(T, N, A)` buffers pass 0.
         out: buffers for the two results, of their shape, dtype and device, which share no memory with an argument.
@@ -156,12 +163,7 @@ def compute_retrace(
         >>> advantages
         tensor([[ 0.0000, -0.5000]])
     """
-    # One step of it has the axes of rewards: no time, but actions.
-    one_step = (
-        isinstance(next_action_probs_target, Tensor)
-        and isinstance(rewards, Tensor)
-        and next_action_probs_target.dim() == rewards.dim()
-    )
+    one_step = _is_one_step(next_action_probs_target, rewards, cu_seqlens)
     fields = (
         rewards,
         action_probs_target,
@@ -181,7 +183,7 @@ def compute_retrace(
     algorithm, row_values = _RETRACE.ends_at, (next_action_probs_target if one_step else None,)
     if boundary != "ends_at" or next_start is not None:
         algorithm, row_values = _RETRACE.starts_at, (*row_values, *flags_behind(boundary, next_start, truncateds))
-    targets, advantages = run(algorithm, fields, row_values, time_dim, out)
+    targets, advantages = run(algorithm, fields, row_values, time_dim, out, cu_seqlens)
     if CORRECTNESS_WARNINGS:
         warn_of_values(
             rewards,
@@ -192,6 +194,7 @@ def compute_retrace(
             bootstrap_values=None,
             boundary=boundary,
             next_start=next_start,
+            cu_seqlens=cu_seqlens,
             inputs={
                 "action_probs_target": action_probs_target,
                 "action_probs_behavior": action_probs_behavior,
@@ -210,3 +213,13 @@ def compute_retrace(
         if next_action_probs_target is not None:
             warn_of_probabilities("next_action_probs_target", next_action_probs_target, zero_is_one=True)
     return targets, advantages
+
+
+def _is_one_step(policy: Any, rewards: Any, cu_seqlens: Any) -> bool:
+    """Whether there is a policy for the last column of each row only, or of each sequence."""
+    if not isinstance(policy, Tensor) or not isinstance(rewards, Tensor):
+        return False
+    if cu_seqlens is None:
+        # No time, but actions.
+        return policy.dim() == rewards.dim()
+    return policy.dim() == rewards.dim() + 1 and policy.shape[:1] != rewards.shape[:1]

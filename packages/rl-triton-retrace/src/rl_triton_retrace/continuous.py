@@ -86,6 +86,7 @@ def compute_retrace_continuous(
     *,
     trace: str = "retrace",
     values: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
     time_dim: int = 1,
     out: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -130,6 +131,10 @@ def compute_retrace_continuous(
         rho_bar: bound on the ratio that weighs an advantage, likewise.
         trace: "retrace", "importance", "harutyunyan" or "tree_backup".
         values: E_pi Q(s_t, .), same shape.
+        cu_seqlens: where each of the sequences begins that are packed one after the other along axis 0, of any length,
+            and where the last one ends: `(num_sequences + 1,)`, int32 or int64, never decreasing, on the device of
+            rewards, where alone it is read. A sequence is then what a row is otherwise. Steps that belong to no
+            sequence give 0. It goes with `time_dim=0`.
         time_dim: the time axis; negative counts from the end. `(T, N)` buffers pass 0.
         out: buffers for the two results, of their shape, dtype and device, which share no memory with an argument.
 
@@ -182,7 +187,7 @@ def compute_retrace_continuous(
         *(gamma, lambda_, math.inf if c_bar is None or trace == "importance" else c_bar),
         math.inf if rho_bar is None else rho_bar,
     )
-    targets, advantages = run(algorithm, fields, (), time_dim, out)
+    targets, advantages = run(algorithm, fields, (), time_dim, out, cu_seqlens)
     if CORRECTNESS_WARNINGS:
         warn_of_values(
             rewards,
@@ -191,6 +196,7 @@ def compute_retrace_continuous(
             time_dim % rewards.dim(),
             continuation_given=True,
             bootstrap_values=None,
+            cu_seqlens=cu_seqlens,
             inputs={
                 "log_pi_target": log_pi_target,
                 "log_pi_behavior": log_pi_behavior,

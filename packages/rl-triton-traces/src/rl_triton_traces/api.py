@@ -106,6 +106,7 @@ def compute_eligibility_traces(
     kind: str = "accumulating",
     alpha: float | None = None,
     ratios: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
     time_dim: int = 1,
     out: Tensor | None = None,
 ) -> Tensor:
@@ -143,6 +144,11 @@ def compute_eligibility_traces(
             data of the policy itself. Ratios of shape `(num_envs, seq_len)` serve features as
             `ratios.unsqueeze(-1).expand_as(gradients)`. A ratio of 0 makes the trace 0, but is no boundary: NaN before
             it may get past it. Not with "dutch", whose exact off-policy form is not a ratio times its own.
+        cu_seqlens: where each of the sequences begins that are packed one after the other along axis 0, of any length,
+            and where the last one ends: `(num_sequences + 1,)`, int32 or int64, never decreasing, on the device of
+            gradients, where alone it is read. A sequence is then what a row is otherwise, and `seed_values` is
+            `(num_sequences, *)` for gradients of `(total_steps, *)`. Steps that belong to no sequence give 0. It goes
+            with `time_dim=0`.
         time_dim: the time axis; negative counts from the end. `(T, N)` buffers pass 0.
         out: a buffer for the result, of its shape, dtype and device. It shares no memory with an argument, and no
             gradient can be recorded through it.
@@ -188,7 +194,7 @@ def compute_eligibility_traces(
     if kind != "accumulating" or alpha is not None or ratios is not None:
         algorithm, more = _variant(kind, alpha, ratios)
         fields += more
-    traces = run(algorithm, fields, (seed_values,), time_dim, out)[0]
+    traces = run(algorithm, fields, (seed_values,), time_dim, out, cu_seqlens)[0]
     if CORRECTNESS_WARNINGS:
         warn_of_nan({"gradients": gradients, "seed_values": seed_values, "ratios": ratios})
         if ratios is not None:

@@ -100,6 +100,7 @@ def compute_vtrace(
     mask: Tensor | None = None,
     boundary: str = "ends_at",
     next_start: Tensor | tuple[Tensor, Tensor] | None = None,
+    cu_seqlens: Tensor | None = None,
     time_dim: int = 1,
     out: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -154,6 +155,11 @@ def compute_vtrace(
             argument stays where it is.
         next_start: the flags of step T under "starts_at", which end step T-1: the shape of rewards without its time
             axis, any dtype; a pair, for terminateds and for truncateds, where truncateds are given. None: not ended.
+        cu_seqlens: where each of the sequences begins that are packed one after the other along axis 0, of any length,
+            and where the last one ends: `(num_sequences + 1,)`, int32 or int64, never decreasing, on the device of
+            rewards, where alone it is read. A sequence is then what a row is otherwise, and `last_value` is
+            `(num_sequences, *)` for rewards of `(total_steps, *)`. Steps that belong to no sequence give 0. It goes
+            with `time_dim=0` and `boundary="ends_at"`.
         time_dim: the time axis; negative counts from the end. `(T, N)` buffers pass 0.
         out: buffers for the two results, of their shape, dtype and device, which share no memory with an argument.
 
@@ -209,7 +215,7 @@ def compute_vtrace(
     algorithm, row_values = conventions.ends_at, (last_value,)
     if boundary != "ends_at" or next_start is not None:
         algorithm, row_values = conventions.starts_at, (*row_values, *flags_behind(boundary, next_start, truncateds))
-    targets, advantages = run(algorithm, fields, row_values, time_dim, out)
+    targets, advantages = run(algorithm, fields, row_values, time_dim, out, cu_seqlens)
     if truncateds is not None:
         warn_of_truncations(truncateds, bootstrap_values, next_values)
     if CORRECTNESS_WARNINGS:
@@ -223,6 +229,7 @@ def compute_vtrace(
             mask=mask,
             boundary=boundary,
             next_start=next_start,
+            cu_seqlens=cu_seqlens,
             inputs={
                 "log_pi_target": log_pi_target,
                 "log_pi_behavior": log_pi_behavior,

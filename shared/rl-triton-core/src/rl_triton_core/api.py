@@ -41,6 +41,7 @@ def segmented_scan(
     resets: Tensor | None = None,
     initial: Tensor | None = None,
     reverse: bool = False,
+    cu_seqlens: Tensor | None = None,
     time_dim: int = 1,
     out: Tensor | None = None,
 ) -> Tensor:
@@ -60,6 +61,11 @@ def segmented_scan(
         resets: non-zero where the recursion starts anew, same shape, any dtype.
         initial: the state before the open end, one per row: the shape of `inputs` without its time axis.
         reverse: scan from the last step to the first.
+        cu_seqlens: where each of the sequences begins that are packed one after the other along axis 0, of any length,
+            and where the last one ends: `(num_sequences + 1,)`, int32 or int64, never decreasing, on the device of
+            `inputs`, where alone it is read. A sequence is then what a row is otherwise: it has an open end, and
+            `initial` is `(num_sequences, *)` for inputs of `(total_steps, *)`. Steps that belong to no sequence give
+            0. It goes with `time_dim=0`.
         time_dim: the time axis; negative counts from the end.
         out: a buffer for the result, of its shape, dtype and device. It shares no memory with an argument, and no
             gradient can be recorded through it.
@@ -84,4 +90,4 @@ def segmented_scan(
         >>> segmented_scan(x, torch.full_like(x, 0.5), resets=torch.tensor([[0, 0, 1, 0]]))
         tensor([[1.0000, 2.5000, 3.0000, 5.5000]])
     """
-    return run(_BACKWARD if reverse else _FORWARD, (inputs, decays, resets), (initial,), time_dim, out)[0]
+    return run(_BACKWARD if reverse else _FORWARD, (inputs, decays, resets), (initial,), time_dim, out, cu_seqlens)[0]

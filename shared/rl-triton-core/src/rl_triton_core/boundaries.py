@@ -20,6 +20,7 @@ from rl_triton_core.engine.composite import moved_to_ends
 from rl_triton_core.engine.dispatch import registered
 from rl_triton_core.engine.environment import warn_caller
 from rl_triton_core.engine.modes import holds_numbers
+from rl_triton_core.engine.packing import packing_of
 
 Part: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -51,7 +52,7 @@ class FlagConventions(NamedTuple):
     @classmethod
     def of(cls, algorithm: Algorithm) -> FlagConventions:
         """Both forms of an algorithm whose flags stand at the steps that end episodes."""
-        return cls(registered(algorithm), registered(with_flags_at_starts(algorithm)))
+        return cls(registered(algorithm), registered(with_flags_at_starts(algorithm), packs=False))
 
 
 def flags_behind(boundary: Any, next_start: Any, truncateds: Any) -> tuple[Any, ...]:
@@ -215,6 +216,7 @@ def warn_of_values(
     mask: Tensor | None = None,
     boundary: str = "ends_at",
     next_start: Any = None,
+    cu_seqlens: Tensor | None = None,
 ) -> None:
     """Warn of values that are legal but rarely meant. It looks into the tensors, so it may wait for the device.
 
@@ -240,16 +242,20 @@ def warn_of_values(
         terminateds = moved_to_ends(terminateds, behind, dim)
         truncateds = None if truncateds is None else moved_to_ends(truncateds, behind_truncated, dim)
     ended = terminateds != 0 if truncateds is None else (terminateds != 0) | (truncateds != 0)
-    last = rewards.shape[dim] - 1
+    if cu_seqlens is None:
+        is_last = torch.zeros_like(ended)
+        is_last.select(dim, -1).fill_(True)
+    else:
+        is_last = packing_of(cu_seqlens.long(), rewards, dim, reverse=True).at_open_ends(dim)
     if bootstrap_values is not None:
-        stray = (bootstrap_values != 0).narrow(dim, 0, last)
+        stray = (bootstrap_values != 0) & ~is_last
         if truncateds is not None:
-            stray = stray & (truncateds == 0).narrow(dim, 0, last)
+            stray = stray & (truncateds == 0)
         if bool(stray.any()):
             warn_caller(
                 "bootstrap_values: non-zero at an ordinary step, where it is ignored; set it at truncated steps only"
             )
-    if not continuation_given and not bool(ended.narrow(dim, last, 1).all()):
+    if not continuation_given and not bool(ended[is_last].all()):
         warn_caller(
             "last_value: not given, and the last column has not ended everywhere, so it continues with 0; pass "
             "last_value, or bootstrap_values with V of the last observation in the last column"

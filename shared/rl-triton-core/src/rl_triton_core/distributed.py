@@ -131,6 +131,11 @@ def _run(
         raise NotImplementedError(
             f"{algorithm.name}: mask: not supported for a sequence that is split along time; split the batch instead"
         )
+    if algorithm.packed:
+        raise NotImplementedError(
+            f"{algorithm.name}: packed sequences are not supported where a sequence is split along time; give every "
+            "rank whole sequences instead"
+        )
     first = fields[0]
     assert isinstance(first, Tensor)
     steps, rank = first.shape[dim], dist.get_rank(group)

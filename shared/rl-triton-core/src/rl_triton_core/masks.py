@@ -9,6 +9,7 @@ from rl_triton_core.api import segmented_scan
 from rl_triton_core.engine.algorithm import Field, Signature
 from rl_triton_core.engine.arguments import check_arguments
 from rl_triton_core.engine.composite import moved_to_ends
+from rl_triton_core.engine.packing import packing_of
 
 _SIGNATURE = Signature(
     fields=(
@@ -18,6 +19,16 @@ _SIGNATURE = Signature(
     ),
     row_fields=(),
 )
+
+
+def inside_sequences(cu_seqlens: Tensor, steps: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Which steps of `(total_steps, *)` belong to a packed sequence (and are held by the mask, if there is one).
+
+    Returns:
+        A bool tensor of the shape of `steps`.
+    """
+    inside = packing_of(cu_seqlens, steps, 0, reverse=True).inside
+    return inside if mask is None else inside & (mask != 0)
 
 
 def rewards_on_valid_steps(rewards: Tensor, mask: Tensor, dones: Tensor | None = None, *, time_dim: int = 1) -> Tensor:

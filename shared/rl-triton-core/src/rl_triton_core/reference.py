@@ -7,6 +7,9 @@ And what the references of all backward recursions read flags with.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -112,3 +115,36 @@ def boundaries(
 def at(x: Tensor, steps: Tensor) -> Tensor:
     """The entries of x (time first) at one step for every row."""
     return x.gather(0, steps.unsqueeze(0)).squeeze(0)
+
+
+# What has one value a sequence where sequences are packed, among the arguments of all functions.
+OF_SEQUENCES = ("last_value", "initial", "seed_values")
+
+
+@dataclass(frozen=True)
+class SequencesApart:
+    """The oracle for packed sequences: `oracle` on each of them apart, as on a single row, and 0 outside of them.
+
+    `of_sequences` names what has a value a sequence and not one a step. At least one sequence has a step.
+    """
+
+    oracle: Callable[..., Any]
+    of_sequences: tuple[str, ...] = OF_SEQUENCES
+
+    def __call__(self, *, cu_seqlens: Tensor, time_dim: int = 0, **arguments: Any) -> Any:
+        """The outputs for steps along axis 0. Arguments are named as the oracle's."""
+        assert time_dim == 0
+        tensors = {name: x for name, x in arguments.items() if isinstance(x, Tensor)}
+        steps = next(iter(tensors.values())).shape[0]
+        outputs: list[Tensor] = []
+        bounds = cu_seqlens.tolist()
+        for sequence, (first, end) in enumerate(pairwise(bounds)):
+            if first == end:
+                continue
+            own = {n: x[sequence] if n in self.of_sequences else x[first:end] for n, x in tensors.items()}
+            found = self.oracle(**arguments | own, time_dim=0)
+            found = found if isinstance(found, tuple) else (found,)
+            outputs = outputs or [x.new_zeros((steps, *x.shape[1:])) for x in found]
+            for output, x in zip(outputs, found, strict=True):
+                output[first:end] = x
+        return tuple(outputs) if len(outputs) > 1 else outputs[0]

@@ -38,10 +38,11 @@ class Field:
 
     A flag is set where it is non-zero, whatever its dtype; an index is of an integer dtype and counts in no promotion;
     anything else is a real number. A mask is a flag that the engine alone reads: where it is not set, the step is
-    transparent; it is the last field. A field with a range of `numbers` may also be one float for all steps, and is
-    never anything else unless it is `per_step` too; as a float it reaches the algorithm among its numbers and is absent
-    from its steps. A wide field has one more axis, the last one, of one length for all wide fields of a call: a number
-    for every action.
+    transparent; it is the last field. Offsets say where sequences begin that are packed one after the other, and where
+    the last one ends; they are the last row field, have one axis, and let every other row field have a value per
+    sequence. A field with a range of `numbers` may also be one float for all steps, and is never anything else unless
+    it is `per_step` too; as a float it reaches the algorithm among its numbers and is absent from its steps. A wide
+    field has one more axis, the last one, of one length for all wide fields of a call: a number for every action.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Field:
     index: bool = False
     wide: bool = False
     mask: bool = False
+    offsets: bool = False
 
     @property
     def is_real(self) -> bool:
@@ -60,6 +62,7 @@ class Field:
 
 
 MASK = Field("mask", flag=True, mask=True)
+OFFSETS = Field("cu_seqlens", index=True, required=True, offsets=True)
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,11 @@ class Signature:
     fields: tuple[Field, ...]
     row_fields: tuple[Field, ...]
 
+    @property
+    def packed(self) -> bool:
+        """Whether the time axis holds sequences of any length, one after the other."""
+        return bool(self.row_fields) and self.row_fields[-1].offsets
+
     def described(self, arguments: Iterable[Any]) -> list[tuple[Field, Any]]:
         """Every argument of a call with its field: those of the fields, then of the row fields."""
         return list(zip((*self.fields, *self.row_fields), arguments, strict=True))
@@ -118,8 +126,8 @@ class Algorithm(Signature):
     more of its neighbour than that and its state, so that a sequence cannot be split. `start_flags` names the flags
     that stand at the first step of an episode, each with the row field that holds the flag of the step behind the last
     one; these are the last row fields. The engine moves such flags to the steps that ended, before the algorithm's
-    functions see them. `operator` is what PyTorch knows the algorithm by, once it is registered. `shortcut` is the
-    dispatcher's: the way straight to the last call.
+    functions see them. `packed_form` is the algorithm for packed sequences, if it takes any. `operator` is what PyTorch
+    knows the algorithm by, once it is registered. `shortcut` is the dispatcher's: the way straight to the last call.
     """
 
     name: str
@@ -136,6 +144,7 @@ class Algorithm(Signature):
     differentiable: bool = True
     ahead: tuple[str, ...] | None = None
     start_flags: tuple[tuple[str, str], ...] = ()
+    packed_form: Any = None
     operator: Any = None
     shortcut: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
@@ -173,3 +182,8 @@ def with_flags_at_starts(algorithm: Algorithm) -> Algorithm:
         row_fields=(*algorithm.row_fields, *behind),
         start_flags=tuple((flag, field.name) for flag, field in zip(flags, behind, strict=True)),
     )
+
+
+def with_packed_sequences(algorithm: Algorithm) -> Algorithm:
+    """An algorithm whose rows are sequences of any length, packed one after the other along the time axis."""
+    return replace(algorithm, name=f"{algorithm.name}, cu_seqlens", row_fields=(*algorithm.row_fields, OFFSETS))

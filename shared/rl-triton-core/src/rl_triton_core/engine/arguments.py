@@ -34,6 +34,8 @@ def check_arguments(
         _check_type(field, value)
     leader, first = signature.fields[0], fields[0]
     dim = check_time_dim(leader.name, first, time_dim)
+    if signature.packed:
+        _check_packed(leader.name, first, dim, time_dim, signature.row_fields[-1], row_fields[-1])
     widest = _widest(signature, fields, row_fields)
     checked: list[Tensor | float | None] = []
     for field, value in zip(signature.fields, fields, strict=True):
@@ -47,14 +49,17 @@ def check_arguments(
             checked.append(None)
         else:
             checked.append(check_number(field, value))
+    row_shape, row_of = _row_shape(signature, leader.name, first, row_fields, dim, time_dim)
     for field, value in zip(signature.row_fields, row_fields, strict=True):
-        if value is not None and field.wide:
-            shape = tuple(first.shape)
-            _check_wide_shape(
-                field, value, f"{leader.name} without its time axis", shape[:dim] + shape[dim + 1 :], widest
-            )
-        elif value is not None:
-            _check_row_shape(field.name, value, leader.name, first, dim, time_dim)
+        if value is None or field.offsets:
+            continue
+        if field.wide:
+            _check_wide_shape(field, value, row_of, row_shape, widest)
+        elif tuple(value.shape) != row_shape:
+            hint = ""
+            if dim != 0 and tuple(value.shape) == tuple(first.shape[1:]):
+                hint = f"; pass time_dim=0 if the first axis of {leader.name} is time"
+            raise ValueError(f"{field.name}: expected shape {row_shape} ({row_of}), got {tuple(value.shape)}{hint}")
     for field, value in signature.described((*fields, *row_fields)):
         if isinstance(value, Tensor) and value.device != first.device:
             raise RuntimeError(
@@ -184,15 +189,30 @@ def _check_wide_shape(
         )
 
 
-def _check_row_shape(name: str, tensor: Tensor, leader: str, first: Tensor, dim: int, time_dim: int) -> None:
+def _check_packed(leader: str, first: Tensor, dim: int, time_dim: int, field: Field, offsets: Tensor) -> None:
+    if dim != 0:
+        raise ValueError(
+            f"time_dim: expected 0 with {field.name}, which packs sequences along the first axis of {leader}, got "
+            f"{time_dim}"
+        )
+    if offsets.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"{field.name}: expected int32 or int64, got {offsets.dtype}")
+    if offsets.dim() != 1 or offsets.numel() == 0:
+        raise ValueError(
+            f"{field.name}: expected shape (num_sequences + 1,), where every sequence begins and the last one ends, "
+            f"got {tuple(offsets.shape)}"
+        )
+
+
+def _row_shape(
+    signature: Signature, leader: str, first: Tensor, row_fields: Sequence[Any], dim: int, time_dim: int
+) -> tuple[tuple[int, ...], str]:
+    """What a tensor with one value a row (or, packed, a sequence) is shaped like, and how an error says so."""
     shape = tuple(first.shape)
-    expected = shape[:dim] + shape[dim + 1 :]
-    if tuple(tensor.shape) == expected:
-        return
-    hint = ""
-    if dim != 0 and tuple(tensor.shape) == shape[1:]:
-        hint = f"; pass time_dim=0 if the first axis of {leader} is time"
-    raise ValueError(
-        f"{name}: expected shape {expected} ({leader} {shape} without its time axis {time_dim}), "
-        f"got {tuple(tensor.shape)}{hint}"
-    )
+    if signature.packed:
+        sequences = row_fields[-1].shape[0] - 1
+        return (
+            sequences,
+            *shape[1:],
+        ), f"the {sequences} sequences of {signature.row_fields[-1].name}, {leader} {shape}"
+    return shape[:dim] + shape[dim + 1 :], f"{leader} {shape} without its time axis {time_dim}"

@@ -8,9 +8,11 @@ from typing import NamedTuple, TypeAlias, cast
 import torch
 from torch import Tensor
 
+from rl_triton_core.engine import packing
 from rl_triton_core.engine.algorithm import Algorithm, Numbers, OptionalTensors
 from rl_triton_core.engine.layout import empty_output, laid_out_like
 from rl_triton_core.engine.modes import is_transformed
+from rl_triton_core.engine.packing import Packing
 from rl_triton_core.engine.precision import accumulation_dtype
 from rl_triton_core.engine.transparent import Moved, move_valid_steps, moved_back
 
@@ -27,6 +29,7 @@ class Problem(NamedTuple):
         numbers: those of the fields that may be one, 0 where it came as a tensor.
         dtype: of the outputs.
         moved: where valid steps have been moved to, if a mask leaves others out.
+        packing: where the sequences lie, if they are packed (after valid steps have been moved).
     """
 
     fields: OptionalTensors
@@ -34,6 +37,7 @@ class Problem(NamedTuple):
     numbers: Numbers
     dtype: torch.dtype
     moved: Moved | None = None
+    packing: Packing | None = None
 
 
 def problem_of(
@@ -66,14 +70,16 @@ def problem_of(
             flags = converted[places[name]]
             if flags is not None:
                 converted[places[name]] = moved_to_ends(flags, converted[places[behind]], dim)
-    rows = tuple(converted[len(fields) : len(converted) - len(algorithm.start_flags)])
-    if not algorithm.takes_mask:
-        return Problem(tuple(converted[: len(fields)]), rows, numbers, result)
-    steps, mask = tuple(converted[: len(fields) - 1]), converted[len(fields) - 1]
-    if mask is None or not has_steps:
-        return Problem(steps, rows, numbers, result)
-    moved = move_valid_steps(algorithm, steps, rows, mask, dim)
-    return Problem(moved.fields, moved.row_values, numbers, result, moved)
+    rows = tuple(converted[len(fields) : len(arguments) - len(algorithm.start_flags) - algorithm.packed])
+    steps, mask = tuple(converted[: len(algorithm.step_fields)]), converted[len(fields) - 1]
+    packed = None
+    if algorithm.packed and has_steps:
+        offsets, like = cast(Tensor, converted[-1]), cast(Tensor, steps[0])
+        packed = packing.packing_of(offsets, like, dim, reverse=algorithm.reverse)
+    if not algorithm.takes_mask or mask is None or not has_steps:
+        return Problem(steps, rows, numbers, result, packing=packed)
+    moved = move_valid_steps(algorithm, steps, rows, mask, dim, packed)
+    return Problem(moved.fields, moved.row_values, numbers, result, moved, moved.packing)
 
 
 def moved_to_ends(flags: Tensor, behind: Tensor | None, dim: int) -> Tensor:
@@ -98,17 +104,26 @@ def compute(
     if is_transformed():
         leader = _with_all_batch_axes((*problem.fields, *problem.row_values))
         problem = problem._replace(fields=(leader, *problem.fields[1:]))
-    u, decay, cut = algorithm.coefficients(*problem[:3], dim)
+    u, decay, cut = _coefficients(algorithm, problem, dim)
     states = scan(u, decay, cut, dim=dim, reverse=algorithm.reverse)
     return emitted(algorithm, problem, states, dim, first)
 
 
 def emitted(algorithm: Algorithm, problem: Problem, states: Tensor, dim: int, first: Tensor) -> tuple[Tensor, ...]:
     """The outputs that scanned states make, laid out like the call's first argument."""
-    outputs = algorithm.emit(*problem[:3], states, dim)
+    if problem.packing is None:
+        outputs = algorithm.emit(*problem[:3], states, dim)
+    else:
+        outputs = packing.emit(algorithm, *problem[:3], problem.packing, states, dim)
     if problem.moved is not None:
         outputs = tuple(moved_back(output, problem.moved, dim) for output in outputs)
     return tuple(_laid_out_like(output.to(problem.dtype), first) for output in outputs)
+
+
+def _coefficients(algorithm: Algorithm, problem: Problem, dim: int) -> tuple[Tensor, Tensor | float, Tensor | None]:
+    if problem.packing is None:
+        return algorithm.coefficients(*problem[:3], dim)
+    return packing.coefficients(algorithm, *problem[:3], problem.packing, dim)
 
 
 def _with_all_batch_axes(tensors: Sequence[Tensor | None]) -> Tensor:

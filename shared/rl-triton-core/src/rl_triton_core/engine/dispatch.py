@@ -10,21 +10,23 @@ whole-tensor operations where it has to be recorded, or where there is no Triton
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rl_triton_core.engine import prepared
-from rl_triton_core.engine.algorithm import Algorithm
+from rl_triton_core.engine import packing, prepared
+from rl_triton_core.engine.algorithm import Algorithm, with_packed_sequences
 from rl_triton_core.engine.arguments import check_arguments
 from rl_triton_core.engine.autograd import differentiable_scan
 from rl_triton_core.engine.buffers import check_buffers
 from rl_triton_core.engine.composite import compute
 from rl_triton_core.engine.direct_launch import make_shortcut
+from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS
 from rl_triton_core.engine.launcher import KernelCall
-from rl_triton_core.engine.modes import is_watched
+from rl_triton_core.engine.modes import holds_numbers, is_watched
 from rl_triton_core.engine.operators import call_operator, define, execute, needs_derivative
 from rl_triton_core.engine.prepared import PLAIN
 from rl_triton_core.engine.scan_operator import scan
@@ -32,15 +34,27 @@ from rl_triton_core.engine.sharding import is_sharded, run_on_shards
 
 
 def run(
-    algorithm: Algorithm, fields: Sequence[Any], row_fields: Sequence[Any], time_dim: int, out: Any = None
+    algorithm: Algorithm,
+    fields: Sequence[Any],
+    row_fields: Sequence[Any],
+    time_dim: int,
+    out: Any = None,
+    cu_seqlens: Any = None,
 ) -> tuple[Tensor, ...]:
     """Compute an algorithm's outputs from its arguments, in the order of its fields; into `out`, if it is given.
 
     Raises:
         TypeError: an argument that is not a tensor (or a number), or has a dtype that is no real number.
-        ValueError: a shape or a range.
+        ValueError: a shape or a range, or packed sequences with flags at the first steps of episodes.
         RuntimeError: tensors on different devices.
     """
+    if cu_seqlens is not None:
+        if algorithm.packed_form is None:
+            raise ValueError('boundary: expected "ends_at" with cu_seqlens, got "starts_at"')
+        packed = run(algorithm.packed_form, fields, (*row_fields, cu_seqlens), time_dim, out)
+        if CORRECTNESS_WARNINGS and holds_numbers(cu_seqlens):
+            packing.warn_of_offsets(cu_seqlens, fields[0].shape[0])
+        return packed
     if out is not None:
         return _run_into(algorithm, fields, row_fields, time_dim, out)
     if torch.compiler.is_compiling():
@@ -107,9 +121,12 @@ def with_derivatives(
     return compute(algorithm, fields, row_fields, dim, partial(differentiable_scan, forward=scan))
 
 
-def registered(algorithm: Algorithm) -> Algorithm:
-    """The algorithm with its operator, ready to be run."""
-    return define(algorithm, with_derivatives if algorithm.differentiable else None)
+def registered(algorithm: Algorithm, *, packs: bool = True) -> Algorithm:
+    """The algorithm with its operator, ready to be run, and if it `packs` with its form for packed sequences."""
+    recorded = with_derivatives if algorithm.differentiable else None
+    if packs:
+        algorithm = replace(algorithm, packed_form=define(with_packed_sequences(algorithm), recorded))
+    return define(algorithm, recorded)
 
 
 def _remember(algorithm: Algorithm, call: KernelCall, arguments: tuple[Any, ...], time_dim: int) -> None:

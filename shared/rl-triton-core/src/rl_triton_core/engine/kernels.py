@@ -34,6 +34,7 @@ the kernel's own body.
 import triton
 import triton.language as tl
 
+from rl_triton_core.engine.sequences_tile import begun, begun_in_all
 from rl_triton_core.engine.transparent_tile import (
     CUT_OFF,
     TERMINATED,
@@ -53,6 +54,11 @@ from rl_triton_core.engine.transparent_tile import (
 REAL = tl.constexpr(0)
 FLAG = tl.constexpr(1)
 ACTION = tl.constexpr(2)
+
+# What a wide tensor has numbers of.
+OF_ROW = tl.constexpr(0)
+OF_STEP = tl.constexpr(1)
+OF_SEQUENCE = tl.constexpr(2)
 
 # What a launch writes: the outputs, or of every chunk its map, or the mark that its steps leave.
 OUTPUT = tl.constexpr(0)
@@ -144,6 +150,17 @@ def opens(
 
 
 @triton.jit
+def steps_of_tiles(tile, n_tiles, n_groups, n_steps, STEPS: tl.constexpr, LANES: tl.constexpr, REVERSE: tl.constexpr):
+    """The step before the first one of so many tiles, and the one behind their last, within the row."""
+    first_group = tl.cast(tile, n_steps.dtype) * LANES
+    n_tile_groups = tl.cast(n_tiles, n_steps.dtype) * LANES
+    if REVERSE:
+        first_group = n_groups - first_group - n_tile_groups
+    first_t = first_group * STEPS
+    return tl.maximum(first_t, 0) - 1, tl.minimum(first_t + n_tile_groups * STEPS, n_steps)
+
+
+@triton.jit
 def derive_at(
     step,
     at_open_end,
@@ -157,6 +174,7 @@ def derive_at(
     time_strides,
     action_strides,
     n_action_units,
+    sequences,
     DERIVE: tl.constexpr,
     WIDE: tl.constexpr,
     N_WIDE: tl.constexpr,
@@ -167,12 +185,15 @@ def derive_at(
 ):
     """What the algorithm derives at the steps t from fields with a number for every action.
 
+    `sequences` are those that hold the steps, if they are packed.
+
     ACTIONS is how these are walked: in blocks of how many, whether one block does, whether the blocks end where the
     actions do, and the unit of their number and of the strides.
     """
     UNIT: tl.constexpr = ACTIONS[3]
     strides = [
-        time_strides[WIDE[i][1]] * UNIT if WIDE[i] is not None and WIDE[i][3] else None for i in (0, 1, 2, 3)[:N_WIDE]
+        time_strides[WIDE[i][1]] * UNIT if WIDE[i] is not None and WIDE[i][3] != OF_ROW else None
+        for i in (0, 1, 2, 3)[:N_WIDE]
     ]
     starts = [
         (
@@ -188,7 +209,18 @@ def derive_at(
         step,
         at_open_end,
         mask,
-        [starts[i] + t * strides[i] if strides[i] is not None else starts[i] for i in (0, 1, 2, 3)[:N_WIDE]],
+        [
+            (
+                starts[i]
+                if strides[i] is None
+                else (
+                    starts[i] + t * strides[i]
+                    if WIDE[i][3] == OF_STEP
+                    else (starts[i] + sequences * strides[i] if sequences is not None else starts[i])
+                )
+            )
+            for i in (0, 1, 2, 3)[:N_WIDE]
+        ],
         strides,
         [action_strides[WIDE[i][1]] if WIDE[i] is not None else None for i in (0, 1, 2, 3)[:N_WIDE]],
         n_action_units.to(INDEX) * UNIT,
@@ -380,6 +412,7 @@ def map_before(
         "n_groups",
         "rows_per_tile",
         "n_action_units",
+        "n_sequences",
     ],
     do_not_specialize_on_alignment=["time_strides", "action_strides"],
 )
@@ -398,10 +431,12 @@ def scan(
     n_units,
     n_groups,
     rows_per_tile,
-    n_action_units,  #
+    n_action_units,
+    n_sequences,  #
     FIELDS: tl.constexpr,
     WIDE: tl.constexpr,
     ROW_FIELDS: tl.constexpr,
+    SEQUENCES: tl.constexpr,
     OUTPUTS: tl.constexpr,  # slots: where each tensor is found
     COEFFICIENTS: tl.constexpr,
     EMIT: tl.constexpr,
@@ -443,6 +478,9 @@ def scan(
     SUMMARISE: tl.constexpr,
 ):
     """Scan a program's rows over one chunk of time, and write what SUMMARISE says.
+
+    SEQUENCES is the slot of `cu_seqlens` where sequences are packed; each of them has an open end then, and row fields
+    a value for each. Its rows share no groups unless there is only one (DENSE).
 
     ROLES, in a call with a mask, are the places of terminateds, truncateds, bootstrap values, next values and the
     values that a step reads of the next one, among the fields, and of last values among the row fields. The mask itself
@@ -520,6 +558,16 @@ def scan(
             )
         tile_0 = chunk * TILES
 
+    if SEQUENCES is not None:
+        offsets = pointers[SEQUENCES[0]]
+        offsets_stride = time_strides[SEQUENCES[1]]
+        few_begun = n_sequences.to(INDEX) * 0
+        most_begun = n_sequences.to(INDEX) + 1
+        if TILES != 1:
+            first_t, end_t = steps_of_tiles(tile_0, n_tiles, n_groups, n_steps, STEPS, LANES, REVERSE)
+            few_begun = begun_in_all(offsets, offsets_stride, few_begun, most_begun, first_t)
+            most_begun = begun_in_all(offsets, offsets_stride, few_begun, most_begun, end_t)
+
     for tile in range(n_tiles):
         group = (tile_0 + tile).to(INDEX) * LANES + lane_group
         if REVERSE:
@@ -557,31 +605,76 @@ def scan(
             is_shared = at_an_end & (((begin | end) % STEPS) != 0)
             ends_inside = at_an_end & (end == n_total) & (n_total % STEPS != 0)
 
-        row_values = [
-            (
-                as_kind(
-                    tl.load(
-                        row_start(
-                            pointers[ROW_FIELDS[i][0]],
-                            outer_strides,
-                            inner_strides,
-                            inner_sizes,
-                            opening_rows,
-                            ROW_FIELDS[i][1],
-                            ROW_FIELDS[i][2],
-                            1,
+        if SEQUENCES is None:
+            row_values = [
+                (
+                    as_kind(
+                        tl.load(
+                            row_start(
+                                pointers[ROW_FIELDS[i][0]],
+                                outer_strides,
+                                inner_strides,
+                                inner_sizes,
+                                opening_rows,
+                                ROW_FIELDS[i][1],
+                                ROW_FIELDS[i][2],
+                                1,
+                            ),
+                            opening & (opening_rows < n_rows),
+                            other=0,
                         ),
-                        opening & (opening_rows < n_rows),
-                        other=0,
-                    ),
-                    ROW_FIELDS[i][3],
-                    NUMBER,
+                        ROW_FIELDS[i][3],
+                        NUMBER,
+                    )
+                    if ROW_FIELDS[i] is not None
+                    else None
                 )
-                if ROW_FIELDS[i] is not None
-                else None
-            )
-            for i in (0, 1, 2, 3)[:N_ROW_FIELDS]
-        ]
+                for i in (0, 1, 2, 3)[:N_ROW_FIELDS]
+            ]
+            values_of_rows = [row_values for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]]
+        else:
+            if WHOLE_ROWS:
+                first_t, end_t = few_begun - 1, n_steps
+            else:
+                first_t, end_t = steps_of_tiles(tile_0 + tile, 1, n_groups, n_steps, STEPS, LANES, REVERSE)
+            few = begun_in_all(offsets, offsets_stride, few_begun, most_begun, first_t)
+            most = begun_in_all(offsets, offsets_stride, few, most_begun, end_t)
+            FIRST: tl.constexpr = 0 if REVERSE else -1
+            counts = [
+                begun(offsets, offsets_stride, few, most, t + j + FIRST)
+                for j in (0, 1, 2, 3, 4, 5, 6, 7, 8)[: STEPS + 1]
+            ]
+            BEHIND: tl.constexpr = 1 if REVERSE else 0
+            sequences = [counts[j + 1 - BEHIND] - 1 for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]]
+            inside = [(sequences[j] >= 0) & (sequences[j] < n_sequences) for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]]
+            open_ends = [inside[j] & (counts[j + 1] > counts[j]) for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]]
+            values_of_rows = [
+                [
+                    (
+                        load_field(
+                            row_start(
+                                pointers[ROW_FIELDS[i][0]],
+                                outer_strides,
+                                inner_strides,
+                                inner_sizes,
+                                rows,
+                                ROW_FIELDS[i][1],
+                                ROW_FIELDS[i][2],
+                                1,
+                            ),
+                            time_strides[ROW_FIELDS[i][1]],
+                            ROW_FIELDS[i][3],
+                            sequences[j],
+                            mask & open_ends[j],
+                            NUMBER,
+                        )
+                        if ROW_FIELDS[i] is not None
+                        else None
+                    )
+                    for i in (0, 1, 2, 3)[:N_ROW_FIELDS]
+                ]
+                for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]
+            ]
         starts = [
             (
                 (
@@ -614,7 +707,7 @@ def scan(
         if N_DERIVED > 0:
             of_beyond = derive_at(
                 beyond, never, beyond_mask, rows, beyond_t, pointers, outer_strides, inner_strides, inner_sizes,
-                time_strides, action_strides, n_action_units, DERIVE, WIDE, N_WIDE, ACTIONS, NUMBER, INDEX, True,
+                time_strides, action_strides, n_action_units, None, DERIVE, WIDE, N_WIDE, ACTIONS, NUMBER, INDEX, True,
             )  # fmt: skip
             beyond = [
                 beyond[i] if i < N_LOADED else of_beyond[i - N_LOADED]
@@ -655,9 +748,10 @@ def scan(
                 ]
             if N_DERIVED > 0:
                 derived = derive_at(
-                    loaded, wide_t == open_end, wide_mask, rows[:, :, None], wide_t, pointers, outer_strides,
-                    inner_strides, inner_sizes, time_strides, action_strides, n_action_units, DERIVE, WIDE, N_WIDE,
-                    ACTIONS, NUMBER, INDEX, False,
+                    loaded, wide_t == open_end if SEQUENCES is None else join_steps(open_ends, STEPS), wide_mask,
+                    rows[:, :, None], wide_t, pointers, outer_strides, inner_strides, inner_sizes, time_strides,
+                    action_strides, n_action_units, join_steps(sequences, STEPS) if SEQUENCES is not None else None,
+                    DERIVE, WIDE, N_WIDE, ACTIONS, NUMBER, INDEX, False,
                 )  # fmt: skip
                 loaded = [
                     loaded[i] if i < N_LOADED else derived[i - N_LOADED]
@@ -706,9 +800,11 @@ def scan(
             if N_DERIVED > 0:
                 derived = [
                     derive_at(
-                        steps[j], t + j == open_end, mask if EVEN else mask & (t + j < n_steps), rows, t + j, pointers,
+                        steps[j], t + j == open_end if SEQUENCES is None else open_ends[j],
+                        mask if EVEN else mask & (t + j < n_steps), rows, t + j, pointers,
                         outer_strides, inner_strides, inner_sizes, time_strides, action_strides, n_action_units,
-                        DERIVE, WIDE, N_WIDE, ACTIONS, NUMBER, INDEX, False,
+                        sequences[j] if SEQUENCES is not None else None, DERIVE, WIDE, N_WIDE, ACTIONS, NUMBER, INDEX,
+                        False,
                     )
                     for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]
                 ]  # fmt: skip
@@ -728,6 +824,8 @@ def scan(
         if ROLES is not None:
             at_open_end = [
                 opens(in_row, open_end, n_steps, never, j, STEPS, EVEN, REVERSE, DENSE)
+                if SEQUENCES is None
+                else open_ends[j]
                 for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]
             ]
             HAS_BOOTSTRAP: tl.constexpr = ROLES[2] is not None and FIELDS[ROLES[2]] is not None
@@ -739,7 +837,7 @@ def scan(
                     steps[j][ROLES[2]]
                     if HAS_BOOTSTRAP
                     else (
-                        tl.where(at_open_end[j], row_values[ROLES[5]], 0.0)
+                        tl.where(at_open_end[j], values_of_rows[j][ROLES[5]], 0.0)
                         if HAS_LAST
                         else (steps[j][ROLES[3]] if HAS_NEXT else tl.cast(0.0, NUMBER))
                     )
@@ -805,11 +903,16 @@ def scan(
         coefficients = ()
         for j in tl.static_range(STEPS):
             if ROLES is None:
-                ends = opens(in_row, open_end, n_steps, never, j, STEPS, EVEN, REVERSE, DENSE)
-                step_map = COEFFICIENTS(steps[j], neighbours[j], ends, row_values, numbers)
+                if SEQUENCES is None:
+                    ends = opens(in_row, open_end, n_steps, never, j, STEPS, EVEN, REVERSE, DENSE)
+                else:
+                    ends = open_ends[j]
+                step_map = COEFFICIENTS(steps[j], neighbours[j], ends, values_of_rows[j], numbers)
             else:
                 ends = is_last[j]
-                step_map = transparent(COEFFICIENTS(steps[j], neighbours[j], ends, row_values, numbers), valid[j])
+                step_map = transparent(
+                    COEFFICIENTS(steps[j], neighbours[j], ends, values_of_rows[j], numbers), valid[j]
+                )
             at_open_end = at_open_end + (ends,)
             # Nothing comes in at the open end: not the neighbouring row, nor what padding holds beyond the last step.
             coefficients = coefficients + (CLOSE(step_map, ends),)
@@ -832,15 +935,17 @@ def scan(
                 state = states[j] if REVERSE else states[j + 1]
                 neighbour_state = states[j + 1] if REVERSE else states[j]
                 emitted = emitted + (
-                    EMIT(steps[j], neighbours[j], at_open_end[j], row_values, state, neighbour_state, numbers),
+                    EMIT(steps[j], neighbours[j], at_open_end[j], values_of_rows[j], state, neighbour_state, numbers),
                 )
             for i in tl.static_range(N_OUTPUTS):
                 output_steps = ()
                 for j in tl.static_range(STEPS):
+                    output = emitted[j][i]
                     if ROLES is not None:
-                        output_steps = output_steps + (tl.where(valid[j], emitted[j][i], 0.0),)
-                    else:
-                        output_steps = output_steps + (emitted[j][i],)
+                        output = tl.where(valid[j], output, 0.0)
+                    if SEQUENCES is not None:
+                        output = tl.where(inside[j], output, 0.0)
+                    output_steps = output_steps + (output,)
                 if DENSE:
                     store_groups(
                         pointers[OUTPUTS[i][0]],

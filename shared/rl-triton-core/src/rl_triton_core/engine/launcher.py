@@ -74,7 +74,12 @@ class KernelCall:
         self.needs_copy = False
         self.has_mask = algorithm.takes_mask and tensors[-1] is not None
         strides = [self._strides(t, field, dim) for t, field in described[: len(tensors)]]
-        row_strides = [self._strides(t, field, None) for t, field in described[len(tensors) :]]
+        sequence_dim = dim if algorithm.packed else None
+        row_strides = [
+            self._strides(t, field, 0 if field.offsets else sequence_dim) for t, field in described[len(tensors) :]
+        ]
+        offsets = row_fields[-1] if algorithm.packed else None
+        self.sequences = None if offsets is None else len(offsets) - 1
         folded = [layout.fold_batch(self.output_shape, stride, dim) for stride in written]
         # Else the kernel writes contiguous outputs, whose numbers are then copied to where they belong.
         self.writes_in_place = all(strides is not None for strides in folded)
@@ -94,6 +99,8 @@ class KernelCall:
         dense = self.contiguous and all(_follow_each_other(s, self.rows, self.steps) for s in step_strides)
         # Wide tensors are found by the row and its step, which dense groups do not tell.
         dense = dense and not self.actions.number
+        # Rows of packed sequences have steps in common, so that none can be laid behind another.
+        dense = dense and not (algorithm.packed and self.rows > 1)
         far = any(
             s.extent(self.rows, self.steps) >= _INT32_ELEMENTS for s in (*strides, *row_strides, *output_strides) if s
         )
@@ -137,7 +144,7 @@ class KernelCall:
         """The kernel's arguments that are not addresses or numbers, in the order of its signature."""
         import triton.language as tl
 
-        from rl_triton_core.engine import affine_tile
+        from rl_triton_core.engine import affine_tile, kernels
 
         algorithm, plan = self.algorithm, self.plan
         weights, weight_dtype = composite_weights(self.dtype, self.uniform)
@@ -152,19 +159,22 @@ class KernelCall:
         wide: list[_Slot | None] = []
         for field, s in zip(algorithm.fields, strides, strict=True):
             if field.wide:
-                wide.append(slots.add_wide(s))
+                wide.append(slots.add_wide(s, kernels.OF_STEP))
             elif s is not None or not field.mask:
                 fields.append(slots.add(s, field))
+        sequences = None
         for field, s in zip(algorithm.row_fields, row_strides, strict=True):
-            if field.wide:
-                wide.append(slots.add_wide(s, in_time=False))
+            if field.offsets:
+                sequences = slots.add_row_value(s, field, packed=True)
+            elif field.wide:
+                wide.append(slots.add_wide(s, kernels.OF_SEQUENCE if algorithm.packed else kernels.OF_ROW))
             else:
-                row_fields.append(slots.add_row_value(s, field))
+                row_fields.append(slots.add_row_value(s, field, packed=algorithm.packed))
         output_slots = tuple([slots.add(s) for s in output_strides])
         self.layout_arguments = slots.arguments()
         self.size_arguments = (
             *(1.0 / length, self.rows, self.steps // self.unit, groups, plan.rows_per_tile),
-            self.actions.number // self.actions.unit,
+            *(self.actions.number // self.actions.unit, self.sequences),
         )
         tile = algorithm.load_tile()
         number = tl.float64 if self.double else tl.float32
@@ -175,6 +185,7 @@ class KernelCall:
             "FIELDS": tuple(fields),
             "WIDE": tuple(wide),
             "ROW_FIELDS": tuple(row_fields),
+            "SEQUENCES": sequences,
             "OUTPUTS": output_slots,
             "COEFFICIENTS": tile.coefficients,
             "EMIT": tile.emit,
@@ -353,21 +364,24 @@ class _Slots:
         inner = None if strides.inner is None else strides.inner // unit
         return self._slot((outer, inner, strides.inner_size, strides.time, None), _kind(field))
 
-    def add_row_value(self, strides: layout.Strides | None, field: Field) -> _Slot | None:
-        """A slot for the next tensor with one value a row."""
+    def add_row_value(self, strides: layout.Strides | None, field: Field, *, packed: bool) -> _Slot | None:
+        """A slot for the next tensor with one value a row, or (`packed`) a sequence."""
         if strides is None:
             return None
         outer = None if strides.outer == 1 and strides.inner is None else strides.outer
-        return self._slot((outer, strides.inner, strides.inner_size, None, None), _kind(field))
+        time = strides.time if packed else None
+        return self._slot((outer, strides.inner, strides.inner_size, time, None), _kind(field))
 
-    def add_wide(self, strides: layout.Strides | None, *, in_time: bool = True) -> _Slot | None:
-        """A slot for the next tensor with a value for every action, per step or (not `in_time`) per row."""
+    def add_wide(self, strides: layout.Strides | None, of: Any) -> _Slot | None:
+        """A slot for the next tensor with a value for every action of what the kernel calls OF_STEP and so on."""
         if strides is None:
             return None
+        from rl_triton_core.engine import kernels
+
         unit = self.action_unit
         inner = None if strides.inner is None else strides.inner // unit
-        time = strides.time // unit if in_time else None
-        return self._slot((strides.outer // unit, inner, strides.inner_size, time, strides.action), in_time)
+        time = None if of is kernels.OF_ROW else strides.time // unit
+        return self._slot((strides.outer // unit, inner, strides.inner_size, time, strides.action), of.value)
 
     def _slot(self, laid_out: _Layout, kind: int | bool) -> _Slot:
         if laid_out not in self.layouts:

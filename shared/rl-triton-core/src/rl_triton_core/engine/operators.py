@@ -73,6 +73,13 @@ def _implement(operator: Any, name: str, recorded: Recorded | None) -> None:
     def vmap(info: Any, in_dims: Sequence[int | None], *arguments: Any) -> Any:
         *tensors, dim = arguments
         batched = [_batch_first(x, of, info.batch_size) for x, of in zip(tensors, in_dims[:-1], strict=True)]
+        if (place := _place_of_offsets(_algorithms[operator])) is not None:
+            if in_dims[place] is not None:
+                raise NotImplementedError(
+                    f"{_algorithms[operator].name}: expected the same sequences for every entry of a vmap, got in_dims "
+                    f"{in_dims[place]} for them; pass in_dims None"
+                )
+            batched[place] = tensors[place]
         outputs = operator(*batched, dim + 1)
         return outputs, 0 if isinstance(outputs, Tensor) else (0,) * len(outputs)
 
@@ -133,6 +140,13 @@ def _schema(algorithm: Algorithm) -> str:
     numbers = [f"float {field.name}_number" for field in algorithm.fields if field.numbers]
     returned = "Tensor" if algorithm.outputs == 1 else f"({', '.join(['Tensor'] * algorithm.outputs)})"
     return f"({', '.join((*tensors, *numbers))}, int time_dim) -> {returned}"
+
+
+def _place_of_offsets(algorithm: Algorithm) -> int | None:
+    """Where an operator's arguments say how sequences are packed, if they do."""
+    if not algorithm.packed:
+        return None
+    return sum(field.per_step for field in algorithm.fields) + len(algorithm.row_fields) - 1
 
 
 def _identifier(name: str) -> str:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from rl_triton_core.engine.algorithm import Algorithm, OptionalTensors
+from rl_triton_core.engine.packing import Packing
 
 
 class Moved(NamedTuple):
@@ -26,18 +27,28 @@ class Moved(NamedTuple):
         row_values: those of the algorithm.
         valid: the mask.
         place: where each valid step has been moved to.
+        packing: where the sequences of a row lie now, if it is made of some.
     """
 
     fields: OptionalTensors
     row_values: OptionalTensors
     valid: Tensor
     place: Tensor
+    packing: Packing | None
 
 
 def move_valid_steps(
-    algorithm: Algorithm, fields: OptionalTensors, row_values: OptionalTensors, valid: Tensor, dim: int
+    algorithm: Algorithm,
+    fields: OptionalTensors,
+    row_values: OptionalTensors,
+    valid: Tensor,
+    dim: int,
+    packing: Packing | None,
 ) -> Moved:
-    """Leave out what the mask `valid` leaves out; flags are bools at the steps that end episodes."""
+    """Leave out what the mask `valid` leaves out; flags are bools at the steps that end episodes.
+
+    Sequences of a row stay in their order, with those that have no valid step gone.
+    """
     given = {field.name: x for field, x in zip(algorithm.fields, fields, strict=False)}
     terminated = cast(Tensor, given["terminateds"])
     truncated = given.get("truncateds")
@@ -46,14 +57,19 @@ def move_valid_steps(
     shape = [1] * valid.dim()
     shape[dim] = steps
     own = torch.arange(steps, device=valid.device).view(shape).expand_as(valid)
+    if packing is None:
+        last_steps, is_last = own.narrow(dim, steps - 1, 1), own == steps - 1
+    else:
+        last_steps, is_last = packing.open_ends, packing.at_open_ends(dim)
+        valid = valid & packing.inside
 
-    # The first step behind each one that is valid or flagged, `steps` where there is none.
-    first = torch.where(valid | flagged, own, steps).flip(dim).cummin(dim).values.flip(dim)
-    behind = torch.cat([first.narrow(dim, 1, steps - 1), torch.full_like(first.narrow(dim, 0, 1), steps)], dim)
-    at_end = (behind == steps) & ~flagged
-    taken_over = ~flagged & ~at_end & ~valid.gather(dim, behind.clamp(max=steps - 1))
+    # The first step behind each one that is valid, flagged or the last of its sequence.
+    first = torch.where(valid | flagged | is_last, own, steps - 1).flip(dim).cummin(dim).values.flip(dim)
+    behind = torch.cat([first.narrow(dim, 1, steps - 1), first.narrow(dim, steps - 1, 1)], dim)
+    at_end = ~flagged & (is_last | ~(valid | flagged).gather(dim, behind))
+    taken_over = ~flagged & ~at_end & ~valid.gather(dim, behind)
     # Whose flags and continuation count for each step.
-    source = torch.where(at_end, steps - 1, torch.where(taken_over, behind, own))
+    source = torch.where(taken_over | (at_end & ~is_last), behind, own)
 
     place = steps - valid.flip(dim).cumsum(dim).flip(dim)
     # Which step has come to each place; -1 where none has.
@@ -62,6 +78,8 @@ def move_valid_steps(
     empty = step < 0
     step = step.clamp(min=0)
     place = place.clamp(max=steps - 1)
+    # The last valid step of every sequence; where it has none, any.
+    latest = torch.where(valid, own, 0).cummax(dim).values.gather(dim, last_steps)
 
     def moved(name: str, x: Tensor | None) -> Tensor | None:
         if x is None:
@@ -74,18 +92,24 @@ def move_valid_steps(
         there = x.gather(dim, index)
         return there | empty if name == "terminateds" else there.masked_fill(empty, 0)
 
-    def of_row(name: str, x: Tensor | None) -> Tensor | None:
+    def of_sequence(name: str, x: Tensor | None) -> Tensor | None:
         if x is None or name != "last_value":
             return x
         # An episode that was cut off before the last column does not go on there.
-        last = source.gather(dim, step).select(dim, -1)
-        return x.masked_fill(last != steps - 1, 0)
+        goes_on = source.gather(dim, latest) == last_steps
+        return x.masked_fill(~(goes_on if packing is not None else goes_on.squeeze(dim)), 0)
 
+    if packing is not None:
+        sequence = is_last.cumsum(dim) - is_last.long()
+        is_own = sequence.gather(dim, latest) == sequence.gather(dim, last_steps)
+        has_valid = packing.exists & valid.gather(dim, latest) & is_own
+        packing = Packing(~empty, place.gather(dim, latest), has_valid)
     return Moved(
         tuple(moved(name, x) for name, x in given.items()),
-        tuple(of_row(field.name, x) for field, x in zip(algorithm.row_fields, row_values, strict=False)),
+        tuple(of_sequence(field.name, x) for field, x in zip(algorithm.row_fields, row_values, strict=False)),
         valid,
         place,
+        packing,
     )
 
 

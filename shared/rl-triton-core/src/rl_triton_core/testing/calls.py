@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_triton_core.reference import OF_SEQUENCES, SequencesApart
 from rl_triton_core.testing.kernels import kernel_device
 from rl_triton_core.testing.tolerance import assert_within_rule
 
@@ -87,6 +88,59 @@ def with_mask(arguments: dict[str, Any], *, poisoned: bool = True) -> dict[str, 
         if isinstance(x := given.get(name), Tensor):
             given[name] = x.masked_fill(~mask, float("nan"))
     return given
+
+
+def with_sequences(arguments: dict[str, Any], of_sequences: tuple[str, ...] = OF_SEQUENCES) -> dict[str, Any]:
+    """Arguments of (rows, steps) as of `(steps, rows)`, or of `(steps,)` if there is one row, cut into sequences.
+
+    Some are empty, some have one step, and steps that belong to none stand before and behind them all, with NaN in
+    what is no flag. What is given of the rows is drawn for every sequence of each; actions, where there are any, stay
+    the last axis.
+    """
+    rows, steps = next(iter(arguments.values())).shape
+    generator = torch.Generator().manual_seed(rows * 7 + steps)
+    first, end = min(steps // 8, 5), steps - min(steps // 9, 7)
+    inner = torch.randint(first, end + 1, (max(steps // 9, 2),), generator=generator).sort().values
+    once_more = inner[: len(inner) // 4]
+    cu_seqlens = torch.cat([torch.tensor([first]), inner, once_more, once_more + 1, torch.tensor([end])])
+    cu_seqlens = cu_seqlens.clamp(first, end).sort().values.to(torch.int64 if rows % 2 else torch.int32)
+    outside = torch.ones(steps, dtype=torch.bool)
+    outside[first:end] = False
+
+    def packed(name: str, x: Any) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        if name in of_sequences:
+            x = torch.stack([x.roll(sequence, -1) for sequence in range(len(cu_seqlens) - 1)])
+        else:
+            x = x.transpose(0, 1).contiguous()
+            if x.is_floating_point():
+                x[outside] = float("nan")
+        return x.squeeze(1) if rows == 1 else x
+
+    return {name: packed(name, x) for name, x in arguments.items()} | {"cu_seqlens": cu_seqlens, "time_dim": 0}
+
+
+def assert_packs(
+    function: Callable[..., Any],
+    oracle: Callable[..., Any],
+    arguments: dict[str, Any],
+    dtype: torch.dtype = torch.float32,
+    of_sequences: tuple[str, ...] = OF_SEQUENCES,
+    device: str | None = None,
+) -> None:
+    """Fail unless a call of (rows, steps), packed by `with_sequences`, gives what its sequences give apart.
+
+    Args:
+        function: the public function.
+        oracle: the reference of the same signature, with a `dtype` to compute in.
+        arguments: named, on the CPU, environment-major.
+        dtype: what the outputs must have.
+        of_sequences: names of what has a value a row.
+        device: where to call it, if not where kernels run.
+    """
+    given = on_kernel_device(with_sequences(arguments, of_sequences), device)
+    assert_obeys_rule_as_given(function, SequencesApart(oracle, of_sequences), given, dtype)
 
 
 def on_kernel_device(arguments: dict[str, Any], device: str | None = None) -> dict[str, Any]:
