@@ -166,6 +166,14 @@ def rlax(session: nox.Session) -> None:
 
 
 @nox.session
+def frameworks(session: nox.Session) -> None:
+    """Compare the examples with what they replace in Stable-Baselines3 and TorchRL; pytest options follow `--`."""
+    # What the example says of TorchRL's function is true of this version.
+    session.install(*TORCH, *editable_packages(), "pytest", "stable-baselines3>=2.9", "torchrl==0.14.1")
+    session.run("pytest", "tests/test_from_stable_baselines3.py", "tests/test_from_torchrl.py", *session.posargs)
+
+
+@nox.session
 @nox.parametrize("package", per_package([package for package in PACKAGES.values() if is_algorithm(package)]))
 def bench(session: nox.Session, package: Package) -> None:
     """Measure one algorithm; options of `python -m benchmarks` follow `--`."""
