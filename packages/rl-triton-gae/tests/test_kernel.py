@@ -261,3 +261,45 @@ def test_packed_sequences_under_every_strategy(strategy: str) -> None:
         for shape in [(1, 53), (3, 29)][: 1 if strategy in DENSE_STRATEGIES else 2]:
             assert_packs(compute_gae, reference.compute_gae, drawn(shape, "random", "last_value"))
             assert_packs(*with_targets, with_mask(drawn(shape, "random", "truncateds")))
+
+
+def with_two_lambdas(arguments: dict[str, Any], kinds: str) -> dict[str, Any]:
+    """The arguments with another lambda for the targets; `kinds` says which are a number and which one per step."""
+    per_step = Draw(arguments["rewards"].shape, arguments["rewards"].dtype, seed=5).numbers().sigmoid()
+    lambdas = {
+        "numbers": {"lambda_": 0.9, "targets_lambda": 1.0},
+        "number, per step": {"lambda_": 0.9, "targets_lambda": per_step},
+        "per step": {"gamma": 1 - per_step / 9, "lambda_": per_step.flip(0), "targets_lambda": per_step},
+    }
+    return arguments | lambdas[kinds]
+
+
+WITH_TARGETS = [partial(f, return_targets=True) for f in (compute_gae, reference.compute_gae)]
+LAMBDAS = ["numbers", "number, per step", "per step"]
+
+
+@pytest.mark.filterwarnings("ignore:truncateds without")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
+@pytest.mark.parametrize("kinds", LAMBDAS)
+@pytest.mark.parametrize("shape", SHAPES[4:5] if INTERPRETED else SHAPES[3::2], ids=str)
+def test_two_lambdas(shape: tuple[int, int], kinds: str, masked: bool, dtype: torch.dtype) -> None:
+    arguments = with_two_lambdas(drawn(shape, "random", "truncateds", dtype), kinds)
+    assert_obeys_rule(*WITH_TARGETS, with_mask(arguments) if masked else arguments, dtype)
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="a GPU gets these plans from problems of their size")
+@pytest.mark.parametrize("strategy", [*STRATEGIES, *DENSE_STRATEGIES])
+def test_two_lambdas_under_every_strategy(strategy: str) -> None:
+    with forced_plan(strategy):
+        for kinds in LAMBDAS[:2]:
+            arguments = with_two_lambdas(drawn((5, 29), "random", "bootstrap_values"), kinds)
+            if strategy in DENSE_STRATEGIES:
+                assert_obeys_rule_as_given(*WITH_TARGETS, on_kernel_device(arguments))
+            else:
+                assert_obeys_rule(*WITH_TARGETS, with_mask(arguments))
+
+
+@pytest.mark.parametrize("kinds", LAMBDAS[:2])
+def test_two_lambdas_of_packed_sequences(kinds: str) -> None:
+    assert_packs(*WITH_TARGETS, with_two_lambdas(drawn(PACKED[0], "random", "last_value"), kinds))

@@ -19,6 +19,17 @@ def coefficients(step, neighbour, at_open_end, row_values, numbers):
 
 
 @triton.jit
+def coefficients_with_targets_lambda(step, neighbour, at_open_end, row_values, numbers):
+    gamma, targets_lambda = step[6], step[8]
+    if gamma is None:
+        gamma = numbers[0]
+    if targets_lambda is None:
+        targets_lambda = numbers[2]
+    delta, decay, is_cut = coefficients(step[:8], neighbour, at_open_end, row_values, numbers)
+    return delta, decay, is_cut, gamma * targets_lambda
+
+
+@triton.jit
 def emit(step, neighbour, at_open_end, row_values, state, neighbour_state, numbers):
     return (state[0],)
 
@@ -26,3 +37,8 @@ def emit(step, neighbour, at_open_end, row_values, state, neighbour_state, numbe
 @triton.jit
 def emit_with_targets(step, neighbour, at_open_end, row_values, state, neighbour_state, numbers):
     return state[0], state[0] + step[1]
+
+
+@triton.jit
+def emit_with_targets_lambda(step, neighbour, at_open_end, row_values, state, neighbour_state, numbers):
+    return state[0], state[1] + step[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import torch
 from rl_triton_core.boundaries import (
@@ -35,6 +35,17 @@ def _load_tile_with_targets() -> Tile:
     return Tile(_tile.coefficients, _tile.emit_with_targets)
 
 
+def _load_tile_with_targets_lambda() -> Tile:
+    from rl_triton_gae import _tile
+
+    return Tile(_tile.coefficients_with_targets_lambda, _tile.emit_with_targets_lambda)
+
+
+def _uniform_decays(numbers: Numbers) -> tuple[float, float]:
+    gamma, lambda_, targets_lambda = numbers
+    return gamma * lambda_, gamma * targets_lambda
+
+
 def _uniform_decay(numbers: Numbers) -> float:
     gamma, lambda_ = numbers
     return gamma * lambda_
@@ -63,13 +74,24 @@ _ALGORITHM = Algorithm(
     uniform_decay=_uniform_decay,
 )
 _GAE = FlagConventions.of(_ALGORITHM)
-_GAE_WITH_TARGETS = FlagConventions.of(
+_WITH_TARGETS = replace(
+    _ALGORITHM,
+    name="compute_gae, return_targets",
+    outputs=2,
+    load_tile=_load_tile_with_targets,
+    emit=_torch.emit_with_targets,
+)
+_GAE_WITH_TARGETS = FlagConventions.of(_WITH_TARGETS)
+_GAE_WITH_TARGETS_LAMBDA = FlagConventions.of(
     replace(
-        _ALGORITHM,
-        name="compute_gae, return_targets",
-        outputs=2,
-        load_tile=_load_tile_with_targets,
-        emit=_torch.emit_with_targets,
+        _WITH_TARGETS,
+        name="compute_gae, targets_lambda",
+        fields=(*_ALGORITHM.step_fields, Field("targets_lambda", required=True, numbers=FRACTION), MASK),
+        recursions=2,
+        load_tile=_load_tile_with_targets_lambda,
+        coefficients=_torch.coefficients_with_targets_lambda,
+        emit=_torch.emit_with_targets_lambda,
+        uniform_decay=_uniform_decays,
     )
 )
 
@@ -87,6 +109,7 @@ def compute_gae(
     *,
     next_values: Tensor | None = None,
     return_targets: Literal[False] = False,
+    targets_lambda: None = None,
     normalize: bool = False,
     mask: Tensor | None = None,
     boundary: str = "ends_at",
@@ -110,6 +133,7 @@ def compute_gae(
     *,
     next_values: Tensor | None = None,
     return_targets: Literal[True],
+    targets_lambda: float | Tensor | None = None,
     normalize: bool = False,
     mask: Tensor | None = None,
     boundary: str = "ends_at",
@@ -132,6 +156,7 @@ def compute_gae(
     *,
     next_values: Tensor | None = None,
     return_targets: bool = False,
+    targets_lambda: float | Tensor | None = None,
     normalize: bool = False,
     mask: Tensor | None = None,
     boundary: str = "ends_at",
@@ -166,6 +191,8 @@ def compute_gae(
         next_values: V(s_{t+1}) for every step, same shape as rewards.
         return_targets: also return the targets of the value function, advantages + values: one more store of the same
             pass.
+        targets_lambda: mixing weight of the targets in [0, 1], one number or one per step, where it is not lambda_:
+            targets are then values + the advantages that this weight gives, in the same pass.
         normalize: give the advantages mean 0 and standard deviation 1, as `normalize_advantages` does by default, over
             the steps of this process that the mask holds, and a sequence of `cu_seqlens`. Targets are made of the
             advantages before that.
@@ -194,8 +221,8 @@ def compute_gae(
     Raises:
         TypeError: an argument that is no dense tensor (for gamma and lambda_: no number), or of a complex or float8
             dtype.
-        ValueError: shapes that differ, a number outside [0, 1], more than one of bootstrap_values, last_value and
-            next_values, or a time axis that is not there.
+        ValueError: shapes that differ, a number outside [0, 1], targets_lambda without return_targets, more than one of
+            bootstrap_values, last_value and next_values, or a time axis that is not there.
         RuntimeError: tensors on different devices, or `out` where a gradient would have to be recorded.
 
     Warns:
@@ -217,8 +244,13 @@ def compute_gae(
         tensor([[2.3375, 3.1750, 2.8500]])
     """
     check_continuation(bootstrap_values, last_value, next_values)
+    fields: tuple[Any, ...]
     fields = (rewards, values, terminateds, truncateds, bootstrap_values, next_values, gamma, lambda_, mask)
     conventions = _GAE_WITH_TARGETS if return_targets else _GAE
+    if targets_lambda is not None:
+        if not return_targets:
+            raise ValueError("targets_lambda: expected None without return_targets=True, where there are no targets")
+        conventions, fields = _GAE_WITH_TARGETS_LAMBDA, (*fields[:-1], targets_lambda, mask)
     algorithm, row_values = conventions.ends_at, (last_value,)
     if boundary != "ends_at" or next_start is not None:
         algorithm, row_values = conventions.starts_at, (*row_values, *flags_behind(boundary, next_start, truncateds))
@@ -245,6 +277,7 @@ def compute_gae(
                 "next_values": next_values,
                 "gamma": gamma,
                 "lambda_": lambda_,
+                "targets_lambda": targets_lambda,
             },
         )
     advantages = outputs[0]

@@ -28,6 +28,7 @@ def compute_gae(
     *,
     next_values: Tensor | None = None,
     return_targets: bool = False,
+    targets_lambda: float | Tensor | None = None,
     boundary: str = "ends_at",
     next_start: Any = None,
     mask: Tensor | None = None,
@@ -72,5 +73,10 @@ def compute_gae(
     result = torch.stack(advantages).movedim(0, time_dim) if advantages else torch.empty_like(r).movedim(0, time_dim)
     if not return_targets:
         return result
-    targets = result + values.to(dtype)
+    basis: Any = result
+    if targets_lambda is not None:
+        others = (truncateds, gamma, targets_lambda, bootstrap_values, last_value)
+        options: dict[str, Any] = {"next_values": next_values, "boundary": boundary, "next_start": next_start}
+        basis = compute_gae(rewards, values, terminateds, *others, **options, mask=mask, time_dim=time_dim, dtype=dtype)
+    targets = basis + values.to(dtype)
     return result, targets if mask is None else torch.where(mask != 0, targets, 0.0)

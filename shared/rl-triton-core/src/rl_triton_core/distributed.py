@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from rl_triton_core.engine import operators
-from rl_triton_core.engine.algorithm import Algorithm, OptionalTensors
+from rl_triton_core.engine.algorithm import Algorithm, Coefficients, OptionalTensors
 from rl_triton_core.engine.autograd import differentiable_scan
 from rl_triton_core.engine.composite import Problem, emitted, problem_of
 from rl_triton_core.engine.layout import empty_output
@@ -131,6 +131,11 @@ def _run(
         raise NotImplementedError(
             f"{algorithm.name}: mask: not supported for a sequence that is split along time; split the batch instead"
         )
+    if algorithm.recursions > 1:
+        raise NotImplementedError(
+            f"{algorithm.name}: two recursions in one pass are not supported for a sequence that is split along time; "
+            "make a call for each instead"
+        )
     if algorithm.packed:
         raise NotImplementedError(
             f"{algorithm.name}: packed sequences are not supported where a sequence is split along time; give every "
@@ -148,7 +153,7 @@ def _run(
         row_fields = _with_flags_behind(algorithm, fields, row_fields, dim, group)
     problem = problem_of(algorithm, fields, row_fields, dim)
     if steps > 0:
-        u, decay, cut = algorithm.coefficients(*problem[:3], dim)
+        u, decay, cut = _one_recursion(algorithm.coefficients(*problem[:3], dim))
         summary = _summary(algorithm, problem, u, decay, cut, dim)
     else:
         summary = _summary_of_nothing(problem, dim)
@@ -165,6 +170,12 @@ def _run(
     _edge(with_edge, algorithm, dim).copy_(_edge_state(shards[rank], incoming))
     states = _scan(with_edge, decay, cut, dim=dim, reverse=algorithm.reverse)
     return emitted(algorithm, problem, states, dim, first)
+
+
+def _one_recursion(coefficients: Coefficients) -> tuple[Tensor, Tensor | float, Tensor | None]:
+    u, decay, cut = coefficients
+    assert not isinstance(decay, tuple)
+    return u, decay, cut
 
 
 def _with_flags_behind(

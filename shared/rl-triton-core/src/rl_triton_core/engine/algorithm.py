@@ -14,6 +14,11 @@ from rl_triton_core.engine.precision import result_dtype
 
 OptionalTensors: TypeAlias = tuple[Tensor | None, ...]
 Numbers: TypeAlias = tuple[float, ...]
+Decay: TypeAlias = Tensor | float
+# u, decay (one for each recursion, where there are two) and cut.
+Coefficients: TypeAlias = tuple[Tensor, Decay | tuple[Decay, ...], Tensor | None]
+# What is scanned; for each recursion, where there are two.
+States: TypeAlias = Tensor | tuple[Tensor, ...]
 
 
 class Range(NamedTuple):
@@ -121,9 +126,10 @@ class Algorithm(Signature):
     is one. `derived_numbers(numbers)` are further numbers for the tile, after those of the fields: worked out in
     float64 and rounded once, where the tile could only combine rounded ones. The number of a field that came as a
     tensor is 0, and what follows from it not to be read. `derived` is how many values the tile derives from wide
-    fields. Outputs that are targets are not `differentiable`: no gradient is recorded. `ahead` names the real
-    fields of which u takes the neighbour's values, in proportion, where no cut stands; None means that a step needs
-    more of its neighbour than that and its state, so that a sequence cannot be split. `start_flags` names the flags
+    fields. An algorithm of two `recursions` has a pair of decays and of states; on its tile a step ends with the second
+    decay. Outputs that are targets are not `differentiable`: no gradient is recorded. `ahead` names the real fields of
+    which u takes the neighbour's values, in proportion, where no cut stands; None means that a step needs more of its
+    neighbour than that and its state, so that a sequence cannot be split. `start_flags` names the flags
     that stand at the first step of an episode, each with the row field that holds the flag of the step behind the last
     one; these are the last row fields. The engine moves such flags to the steps that ended, before the algorithm's
     functions see them. `packed_form` is the algorithm for packed sequences, if it takes any. `operator` is what PyTorch
@@ -134,11 +140,10 @@ class Algorithm(Signature):
     reverse: bool
     outputs: int
     load_tile: Callable[[], Tile]
-    coefficients: Callable[
-        [OptionalTensors, OptionalTensors, Numbers, int], tuple[Tensor, Tensor | float, Tensor | None]
-    ]
-    emit: Callable[[OptionalTensors, OptionalTensors, Numbers, Tensor, int], tuple[Tensor, ...]]
-    uniform_decay: Callable[[Numbers], float] | None = None
+    coefficients: Callable[[OptionalTensors, OptionalTensors, Numbers, int], Coefficients]
+    emit: Callable[[OptionalTensors, OptionalTensors, Numbers, Any, int], tuple[Tensor, ...]]
+    recursions: int = 1
+    uniform_decay: Callable[[Numbers], float | tuple[float, ...]] | None = None
     derived_numbers: Callable[[Numbers], Numbers] | None = None
     derived: int = 0
     differentiable: bool = True

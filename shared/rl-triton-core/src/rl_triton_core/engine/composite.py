@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor
 
 from rl_triton_core.engine import packing
-from rl_triton_core.engine.algorithm import Algorithm, Numbers, OptionalTensors
+from rl_triton_core.engine.algorithm import Algorithm, Coefficients, Numbers, OptionalTensors, States
 from rl_triton_core.engine.layout import empty_output, laid_out_like
 from rl_triton_core.engine.modes import is_transformed
 from rl_triton_core.engine.packing import Packing
@@ -105,11 +106,12 @@ def compute(
         leader = _with_all_batch_axes((*problem.fields, *problem.row_values))
         problem = problem._replace(fields=(leader, *problem.fields[1:]))
     u, decay, cut = _coefficients(algorithm, problem, dim)
-    states = scan(u, decay, cut, dim=dim, reverse=algorithm.reverse)
+    scanned = partial(scan, u, cut=cut, dim=dim, reverse=algorithm.reverse)
+    states = tuple(map(scanned, decay)) if isinstance(decay, tuple) else scanned(decay)
     return emitted(algorithm, problem, states, dim, first)
 
 
-def emitted(algorithm: Algorithm, problem: Problem, states: Tensor, dim: int, first: Tensor) -> tuple[Tensor, ...]:
+def emitted(algorithm: Algorithm, problem: Problem, states: States, dim: int, first: Tensor) -> tuple[Tensor, ...]:
     """The outputs that scanned states make, laid out like the call's first argument."""
     if problem.packing is None:
         outputs = algorithm.emit(*problem[:3], states, dim)
@@ -120,7 +122,7 @@ def emitted(algorithm: Algorithm, problem: Problem, states: Tensor, dim: int, fi
     return tuple(_laid_out_like(output.to(problem.dtype), first) for output in outputs)
 
 
-def _coefficients(algorithm: Algorithm, problem: Problem, dim: int) -> tuple[Tensor, Tensor | float, Tensor | None]:
+def _coefficients(algorithm: Algorithm, problem: Problem, dim: int) -> Coefficients:
     if problem.packing is None:
         return algorithm.coefficients(*problem[:3], dim)
     return packing.coefficients(algorithm, *problem[:3], problem.packing, dim)

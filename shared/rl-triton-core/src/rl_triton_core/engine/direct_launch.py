@@ -26,7 +26,7 @@ class DirectLaunch:
     `launch(tensors, scalars, log2_decay)` is False if this call has to go the ordinary way.
     """
 
-    def __init__(self, launch: Callable[[Sequence[Tensor], tuple[Any, ...], float], bool], kernels: list[Any]) -> None:
+    def __init__(self, launch: Callable[[Sequence[Tensor], tuple[Any, ...], Any], bool], kernels: list[Any]) -> None:
         self.launch = launch
         # A Triton that unloads a kernel's module together with it would leave the function dangling.
         self.kernels = kernels
@@ -59,7 +59,7 @@ def _launch_function(
     layout_arguments: tuple[Any, ...],
     summaries: Callable[[], tuple[Tensor, ...]] | None,
     device_index: int,
-) -> Callable[[Sequence[Tensor], tuple[Any, ...], float], bool]:
+) -> Callable[[Sequence[Tensor], tuple[Any, ...], Any], bool]:
     """A closure, since this is the hot path: local names cost less than attributes."""
     outer_strides, inner_strides, inner_sizes, time_strides, action_strides = layout_arguments
     current_device, current_stream = torch._C._cuda_getDevice, torch._C._cuda_getCurrentRawStream
@@ -67,7 +67,7 @@ def _launch_function(
     enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
     enter_calls, leave_calls = _calls_of(enter), _calls_of(leave)
 
-    def launch(tensors: Sequence[Tensor], scalars: tuple[Any, ...], log2_decay: float) -> bool:
+    def launch(tensors: Sequence[Tensor], scalars: tuple[Any, ...], log2_decay: Any) -> bool:
         pointers = tuple([tensor.data_ptr() for tensor in tensors])
         if (
             reduce(either, pointers) & 15

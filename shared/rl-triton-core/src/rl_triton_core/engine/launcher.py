@@ -122,7 +122,7 @@ class KernelCall:
         self.direct: DirectLaunch | None = None
         self.shortcut: Callable[[Any, Any], Any] | None = None
         # Read and replaced as one object, since threads share a call.
-        self.last_numbers: tuple[tuple[float, ...], tuple[Any, ...], float] | None = None
+        self.last_numbers: tuple[tuple[float, ...], tuple[Any, ...], Any] | None = None
 
     def _strides(self, tensor: Tensor | None, field: Field, dim: int | None) -> layout.Strides | None:
         if tensor is None:
@@ -144,7 +144,7 @@ class KernelCall:
         """The kernel's arguments that are not addresses or numbers, in the order of its signature."""
         import triton.language as tl
 
-        from rl_triton_core.engine import affine_tile, kernels
+        from rl_triton_core.engine import affine_tile, kernels, paired_tile
 
         algorithm, plan = self.algorithm, self.plan
         weights, weight_dtype = composite_weights(self.dtype, self.uniform)
@@ -178,9 +178,10 @@ class KernelCall:
         )
         tile = algorithm.load_tile()
         number = tl.float64 if self.double else tl.float32
-        maps = affine_tile.MAPS[weights.value]
+        forms = affine_tile if algorithm.recursions == 1 else paired_tile
+        maps = forms.MAPS[weights.value]
         if self.has_mask:
-            maps = {**maps, **affine_tile.WITH_TRANSPARENT_STEPS[weights.value]}
+            maps = {**maps, **forms.WITH_TRANSPARENT_STEPS[weights.value]}
         self.constants: dict[str, Any] = {
             "FIELDS": tuple(fields),
             "WIDE": tuple(wide),
@@ -240,8 +241,8 @@ class KernelCall:
             return tuple([mine.copy_(output) for mine, output in zip(out, outputs, strict=True)])
         return tuple([layout.laid_out_like(output, first) for output in outputs])
 
-    def numbers(self, arguments: Sequence[Any]) -> tuple[tuple[float, ...], tuple[Any, ...], float] | None:
-        """The call's numbers, how the kernel takes them, and the logarithm of the one decay; None if out of range."""
+    def numbers(self, arguments: Sequence[Any]) -> tuple[tuple[float, ...], tuple[Any, ...], Any] | None:
+        """The call's numbers, how the kernel takes them, and the logarithm of each one decay; None if out of range."""
         numbers = self.numbers_of(arguments)
         last = self.last_numbers
         if last is None or last[0] != numbers:
@@ -254,7 +255,7 @@ class KernelCall:
         """An unwritten output, laid out like the first argument."""
         return torch.empty_strided(self.output_shape, self.output_stride, dtype=self.dtype, device=self.device)
 
-    def _scalars(self, arguments: Sequence[Any], numbers: tuple[float, ...]) -> tuple[tuple[Any, ...], float]:
+    def _scalars(self, arguments: Sequence[Any], numbers: tuple[float, ...]) -> tuple[tuple[Any, ...], Any]:
         """The numbers as the kernel takes them, and the logarithm of the one decay, if there is one.
 
         A field that came as a tensor leaves its number unread.
@@ -273,7 +274,8 @@ class KernelCall:
         if not self.log_weights:
             return scalars, 0.0
         assert self.algorithm.uniform_decay is not None
-        return scalars, log2_of(self.algorithm.uniform_decay(numbers))
+        decay = self.algorithm.uniform_decay(numbers)
+        return scalars, log2_of(decay) if isinstance(decay, float) else tuple(map(log2_of, decay))
 
     def _copied(self, arguments: Sequence[Any]) -> list[Any]:
         """The arguments with copies of those that the kernel cannot walk in place."""
@@ -286,10 +288,12 @@ class KernelCall:
         ]
 
     def summaries(self) -> tuple[Tensor, ...]:
-        """Scratch for the map (A, B) of every chunk, and with a mask for its mark (code, value)."""
+        """Scratch for the map (A, B) of every chunk and recursion, and with a mask for its mark (code, value)."""
         count = self.plan.chunks * self.rows
         number = torch.float64 if self.double else torch.float32
-        dtypes = (self.weight_dtype, number) + ((torch.int32, number) if self.has_mask else ())
+        dtypes = (self.weight_dtype, number) * self.algorithm.recursions + (
+            (torch.int32, number) if self.has_mask else ()
+        )
         return tuple([torch.empty(count, dtype=dtype, device=self.device) for dtype in dtypes])
 
     def _launches(self) -> list[tuple[tuple[int, int], int]]:
@@ -303,7 +307,7 @@ class KernelCall:
         summarised = [kernels.MARKS.value] * self.has_mask + [kernels.MAPS.value]
         return [*(((programs, chunks - 1), what) for what in summarised), ((programs, chunks), kernels.OUTPUT.value)]
 
-    def _ordinary(self, tensors: tuple[Tensor, ...], scalars: tuple[Any, ...], log2_decay: float) -> None:
+    def _ordinary(self, tensors: tuple[Tensor, ...], scalars: tuple[Any, ...], log2_decay: Any) -> None:
         """Launch through Triton, and keep what a direct launch needs if this one fits one."""
         compiled: list[tuple[Any, tuple[int, int], tuple[Any, ...]]] = []
         summaries = self.summaries if self.plan.chunks else None

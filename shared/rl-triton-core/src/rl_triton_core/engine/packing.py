@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rl_triton_core.engine.algorithm import Algorithm, Numbers, OptionalTensors
+from rl_triton_core.engine.algorithm import Algorithm, Coefficients, Numbers, OptionalTensors, States
 from rl_triton_core.engine.environment import warn_caller
 
 
@@ -99,7 +99,7 @@ def coefficients(
     numbers: Numbers,
     packing: Packing,
     dim: int,
-) -> tuple[Tensor, Tensor | float, Tensor]:
+) -> Coefficients:
     """u, decay and cut of the algorithm's recursion over all sequences."""
     hidden = packing.at_open_ends(dim) | ~packing.inside
     u, decay, cut = algorithm.coefficients(
@@ -115,16 +115,16 @@ def emit(
     row_values: OptionalTensors,
     numbers: Numbers,
     packing: Packing,
-    states: Tensor,
+    states: States,
     dim: int,
 ) -> tuple[Tensor, ...]:
     """The algorithm's outputs, 0 outside the sequences."""
     hidden = packing.at_open_ends(dim) | ~packing.inside
     outputs = algorithm.emit(_with_endings(algorithm, fields, hidden), (None,) * len(row_values), numbers, states, dim)
     rows = _rows(algorithm, fields, row_values, packing, dim)
-    row_states = packing.rows(states, dim, per_step=True)
-    assert row_states is not None
-    of_rows = algorithm.emit(*rows, numbers, row_states, dim)
+    several = states if isinstance(states, tuple) else (states,)
+    row_states = tuple(packing.rows(state, dim, per_step=True) for state in several)
+    of_rows = algorithm.emit(*rows, numbers, row_states if isinstance(states, tuple) else row_states[0], dim)
     return tuple(
         packing.replaced(output, of_row, dim).masked_fill(~packing.inside, 0)
         for output, of_row in zip(outputs, of_rows, strict=True)

@@ -121,6 +121,9 @@ def is_open(own_flag, at_open_end, behind):
 
 @triton.jit
 def transparent(step, valid):
-    """The step of a recursion, or the identity where it is left out."""
-    u, decay, cut = step
-    return tl.where(valid, u, 0.0), tl.where(valid, decay, 1.0), cut & valid
+    """The step of a recursion, or of two, or the identity where it is left out."""
+    u, decay, cut = step[:3]
+    here = tl.where(valid, u, 0.0), tl.where(valid, decay, 1.0), cut & valid
+    for k in tl.static_range(3, len(step)):
+        here = here + (tl.where(valid, step[k], 1.0),)
+    return here
