@@ -21,7 +21,6 @@ from rl_triton_core.boundaries import (
     warn_of_nan,
     warn_of_truncations,
 )
-from rl_triton_core.engine.composite import moved_to_ends
 from torch import Tensor
 
 
@@ -176,10 +175,3 @@ def test_flags_of_the_step_behind_the_last() -> None:
     for boundary, next_start, truncateds, error, message in bad:
         with pytest.raises(error, match=message):
             flags_behind(boundary, next_start, truncateds)
-
-
-@pytest.mark.parametrize("dim", [0, 1])
-def test_flags_moved_to_ends(dim: int) -> None:
-    flags = torch.tensor([[True, False, True]]).movedim(-1, dim)
-    for behind, last in ((None, False), (torch.tensor([True]), True)):
-        assert moved_to_ends(flags, behind, dim).flatten().tolist() == [False, True, last]

@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from rl_triton_core.boundaries import episode_ends, interrupted
 from rl_triton_core.engine.algorithm import Field, Signature
 from rl_triton_core.engine.arguments import check_arguments
+from rl_triton_core.engine.shift import of_next, of_previous
 
 _MODES = {"NEXT_STEP": "NextStep", "SAME_STEP": "SameStep", "DISABLED": "Disabled"}
 
@@ -110,20 +112,17 @@ def from_gymnasium(
     fields = (values, terminations, truncations, final_values)
     _, _, dim = check_arguments(_SIGNATURE, fields, (last_value, previous_done), time_dim)
     terminateds, truncateds = terminations != 0, truncations != 0
-    ended = terminateds | truncateds
-    valid = torch.ones_like(ended)
+    valid = torch.ones_like(terminateds)
     if values.numel() == 0:
         return Rollout(terminateds, truncateds, torch.zeros_like(values), valid)
     if mode == "NEXT_STEP":
-        first = torch.zeros_like(ended.select(dim, 0)) if previous_done is None else previous_done != 0
-        valid = ~_shifted(ended, first, dim, by=1)
+        before = None if previous_done is None else previous_done != 0
+        valid = ~of_previous(episode_ends(terminateds, truncateds), before, dim)
         terminateds, truncateds = terminateds | ~valid, truncateds & valid
-    continuation = _shifted(values, last_value, dim, by=-1)
-    goes_on_outside = truncateds.clone()
-    goes_on_outside.select(dim, -1).fill_(True)
+    continuation = of_next(values, last_value, dim)
     if final_values is not None:
         continuation = torch.where(truncateds, final_values, continuation)
-    bootstrap_values = torch.where(goes_on_outside & ~terminateds, continuation, 0)
+    bootstrap_values = torch.where(interrupted(terminateds, truncateds, dim) & ~terminateds, continuation, 0)
     return Rollout(terminateds, truncateds, bootstrap_values, valid)
 
 
@@ -139,10 +138,3 @@ def _mode(mode: Any) -> str:
         if name in (known, value):
             return known
     raise ValueError(f"mode: expected one of {expected}, got {name!r}")
-
-
-def _shifted(x: Tensor, edge: Tensor, dim: int, *, by: int) -> Tensor:
-    """x one step later (`by` 1) or earlier (-1); the step that is missing at the edge is given."""
-    inner = x.narrow(dim, 0 if by == 1 else 1, x.shape[dim] - 1)
-    row = edge.unsqueeze(dim)
-    return torch.cat([row, inner] if by == 1 else [inner, row], dim)

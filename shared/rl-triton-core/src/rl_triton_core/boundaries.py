@@ -16,11 +16,11 @@ from torch import Tensor
 
 from rl_triton_core.engine.algorithm import Algorithm, with_flags_at_starts
 from rl_triton_core.engine.arguments import check_exclusive
-from rl_triton_core.engine.composite import moved_to_ends
 from rl_triton_core.engine.dispatch import registered
 from rl_triton_core.engine.environment import warn_caller
 from rl_triton_core.engine.modes import holds_numbers
 from rl_triton_core.engine.packing import packing_of
+from rl_triton_core.engine.shift import of_next, of_previous
 
 Part: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -198,10 +198,7 @@ def cuts_before(flags: Tensor, dim: int, *, starts_at: bool) -> Tensor:
     step itself. Nothing cuts the first column otherwise.
     """
     set_ = flags if flags.dtype == torch.bool else flags != 0
-    if starts_at:
-        return set_
-    before_first = torch.zeros_like(set_.narrow(dim, 0, min(1, set_.shape[dim])))
-    return torch.cat([before_first, set_.narrow(dim, 0, max(set_.shape[dim] - 1, 0))], dim)
+    return set_ if starts_at else of_previous(set_, None, dim)
 
 
 def warn_of_values(
@@ -239,8 +236,8 @@ def warn_of_values(
         return
     if boundary == "starts_at":
         behind, behind_truncated = flags_behind(boundary, next_start, truncateds)
-        terminateds = moved_to_ends(terminateds, behind, dim)
-        truncateds = None if truncateds is None else moved_to_ends(truncateds, behind_truncated, dim)
+        terminateds = of_next(terminateds, behind, dim)
+        truncateds = None if truncateds is None else of_next(truncateds, behind_truncated, dim)
     ended = terminateds != 0 if truncateds is None else (terminateds != 0) | (truncateds != 0)
     if cu_seqlens is None:
         is_last = torch.zeros_like(ended)

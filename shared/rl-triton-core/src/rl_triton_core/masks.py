@@ -8,8 +8,8 @@ from torch import Tensor
 from rl_triton_core.api import segmented_scan
 from rl_triton_core.engine.algorithm import Field, Signature
 from rl_triton_core.engine.arguments import check_arguments
-from rl_triton_core.engine.composite import moved_to_ends
 from rl_triton_core.engine.packing import packing_of
+from rl_triton_core.engine.shift import of_next
 
 _SIGNATURE = Signature(
     fields=(
@@ -67,7 +67,7 @@ def rewards_on_valid_steps(rewards: Tensor, mask: Tensor, dones: Tensor | None =
         return segmented_scan(rewards, torch.ones_like(rewards), time_dim=dim)
     valid = mask != 0
     # Behind a step there is nothing to collect if the next one is valid, or of another episode.
-    stops = moved_to_ends(valid, torch.ones_like(valid.select(dim, 0)), dim)
+    stops = of_next(valid, torch.ones_like(valid.select(dim, 0)), dim)
     if dones is not None:
         stops = stops | (dones != 0)
     return segmented_scan(rewards, torch.ones_like(rewards), resets=stops, reverse=True, time_dim=dim).masked_fill(

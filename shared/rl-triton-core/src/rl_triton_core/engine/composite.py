@@ -15,6 +15,7 @@ from rl_triton_core.engine.layout import empty_output, laid_out_like
 from rl_triton_core.engine.modes import is_transformed
 from rl_triton_core.engine.packing import Packing
 from rl_triton_core.engine.precision import accumulation_dtype
+from rl_triton_core.engine.shift import of_next
 from rl_triton_core.engine.transparent import Moved, move_valid_steps, moved_back
 
 # (u, decay, cut, *, dim, reverse) -> y, as `scan_steps`.
@@ -70,7 +71,7 @@ def problem_of(
         for name, behind in algorithm.start_flags:
             flags = converted[places[name]]
             if flags is not None:
-                converted[places[name]] = moved_to_ends(flags, converted[places[behind]], dim)
+                converted[places[name]] = of_next(flags, converted[places[behind]], dim)
     rows = tuple(converted[len(fields) : len(arguments) - len(algorithm.start_flags) - algorithm.packed])
     steps, mask = tuple(converted[: len(algorithm.step_fields)]), converted[len(fields) - 1]
     packed = None
@@ -81,12 +82,6 @@ def problem_of(
         return Problem(steps, rows, numbers, result, packing=packed)
     moved = move_valid_steps(algorithm, steps, rows, mask, dim, packed)
     return Problem(moved.fields, moved.row_values, numbers, result, moved, moved.packing)
-
-
-def moved_to_ends(flags: Tensor, behind: Tensor | None, dim: int) -> Tensor:
-    """Flags at the first steps of episodes, as flags at the last steps; `behind` is that of the step after the last."""
-    last = torch.zeros_like(flags.narrow(dim, 0, 1)) if behind is None else behind.unsqueeze(dim)
-    return torch.cat([flags.narrow(dim, 1, flags.shape[dim] - 1), last], dim)
 
 
 def compute(

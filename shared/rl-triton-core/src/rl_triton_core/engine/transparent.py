@@ -17,6 +17,7 @@ from torch import Tensor
 
 from rl_triton_core.engine.algorithm import Algorithm, OptionalTensors
 from rl_triton_core.engine.packing import Packing
+from rl_triton_core.engine.shift import of_next
 
 
 class Moved(NamedTuple):
@@ -65,7 +66,7 @@ def move_valid_steps(
 
     # The first step behind each one that is valid, flagged or the last of its sequence.
     first = torch.where(valid | flagged | is_last, own, steps - 1).flip(dim).cummin(dim).values.flip(dim)
-    behind = torch.cat([first.narrow(dim, 1, steps - 1), first.narrow(dim, steps - 1, 1)], dim)
+    behind = of_next(first, first.select(dim, -1), dim)
     at_end = ~flagged & (is_last | ~(valid | flagged).gather(dim, behind))
     taken_over = ~flagged & ~at_end & ~valid.gather(dim, behind)
     # Whose flags and continuation count for each step.
