@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from rl_triton_core.reference import at, boundaries
+from rl_triton_core.reference import boundaries
 from torch import Tensor
 
 
@@ -42,7 +42,7 @@ def compute_gae(
 
     r, v = per_step(rewards), per_step(values)
     found = boundaries(terminateds, truncateds, boundary, next_start, time_dim, mask)
-    terminated, truncated = found.terminated, found.truncated
+    terminated = found.terminated
     discount = per_step(gamma) if isinstance(gamma, Tensor) else torch.full_like(r, gamma)
     mixing = per_step(lambda_) if isinstance(lambda_, Tensor) else torch.full_like(r, lambda_)
     steps = r.shape[0]
@@ -51,22 +51,10 @@ def compute_gae(
     # Of the next valid step.
     next_value = next_advantage = torch.zeros_like(r[0]) if steps else r
     for t in reversed(range(steps)):
-        outside = truncated[t] | found.at_end[t]
-
-        # What follows s_t if its episode did not terminate.
-        if next_values is not None:
-            continuation = at(per_step(next_values), found.own[t])
-        else:
-            interrupted = torch.zeros_like(r[t])
-            if bootstrap_values is not None:
-                interrupted = at(per_step(bootstrap_values), found.source[t])
-            elif last_value is not None:
-                interrupted = torch.where(found.source[t] == steps - 1, last_value.to(dtype), interrupted)
-            continuation = torch.where(outside, interrupted, next_value)
-
+        continuation = found.continuation(t, next_value, bootstrap_values, last_value, next_values, time_dim)
         delta = torch.where(terminated[t], r[t] - v[t], r[t] + discount[t] * continuation - v[t])
         traced = delta + discount[t] * mixing[t] * next_advantage
-        advantage = torch.where(terminated[t] | outside, delta, traced)
+        advantage = torch.where(terminated[t] | found.interrupted(t), delta, traced)
         advantages[t] = torch.where(found.valid[t], advantage, 0.0)
         next_value = found.following(t, v[t], next_value)
         next_advantage = found.following(t, advantage, next_advantage)

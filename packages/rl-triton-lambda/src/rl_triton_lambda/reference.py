@@ -37,7 +37,7 @@ def compute_lambda_returns(
 
     r, next_value = per_step(rewards), per_step(next_values)
     found = boundaries(terminateds, truncateds, boundary, next_start, time_dim, mask)
-    terminated, truncated = found.terminated, found.truncated
+    terminated = found.terminated
     discount = per_step(gamma) if isinstance(gamma, Tensor) else torch.full_like(r, gamma)
     mixing = per_step(lambda_) if isinstance(lambda_, Tensor) else torch.full_like(r, lambda_)
     steps = r.shape[0]
@@ -52,7 +52,7 @@ def compute_lambda_returns(
         else:
             outside = at(per_step(bootstrap_values), found.source[t])
         mixed = (1 - mixing[t]) * next_value[t] + mixing[t] * next_return
-        following = torch.where(truncated[t] | found.at_end[t], outside, mixed)
+        following = torch.where(found.interrupted(t), outside, mixed)
         result = torch.where(terminated[t], r[t], r[t] + discount[t] * following)
         returns[t] = torch.where(found.valid[t], result, 0.0)
         next_return = found.following(t, result, next_return)

@@ -38,7 +38,7 @@ def compute_discounted_returns(
 
     r = per_step(rewards)
     found = boundaries(terminateds, truncateds, boundary, next_start, time_dim, mask)
-    terminated, truncated = found.terminated, found.truncated
+    terminated = found.terminated
     discount = per_step(gamma) if isinstance(gamma, Tensor) else torch.full_like(r, gamma)
     steps = r.shape[0]
 
@@ -55,7 +55,7 @@ def compute_discounted_returns(
             outside = torch.where(found.source[t] == steps - 1, of_last, r[t])
 
         inside = r[t] + discount[t] * next_return
-        unfinished = torch.where(truncated[t] | found.at_end[t], outside, inside)
+        unfinished = torch.where(found.interrupted(t), outside, inside)
         result = torch.where(terminated[t], r[t], unfinished)
         returns[t] = torch.where(found.valid[t], result, 0.0)
         next_return = found.following(t, result, next_return)

@@ -20,7 +20,7 @@ import math
 from typing import Any
 
 import torch
-from rl_triton_core.reference import at, boundaries
+from rl_triton_core.reference import boundaries
 from torch import Tensor
 
 
@@ -54,7 +54,7 @@ def compute_vtrace(
 
     r, v = per_step(rewards), per_step(values)
     found = boundaries(terminateds, truncateds, boundary, next_start, time_dim, mask)
-    terminated, truncated = found.terminated, found.truncated
+    terminated = found.terminated
     discount = per_step(gamma) if isinstance(gamma, Tensor) else torch.full_like(r, gamma)
     mixing = per_step(lambda_) if isinstance(lambda_, Tensor) else torch.full_like(r, lambda_)
     ratio = torch.exp(per_step(log_pi_target) - per_step(log_pi_behavior))
@@ -74,22 +74,10 @@ def compute_vtrace(
     # Of the next valid step.
     next_value = next_D = torch.zeros_like(r[0])
     for t in reversed(range(steps)):
-        outside = truncated[t] | found.at_end[t]
-
-        # What follows s_t if its episode did not terminate.
-        if next_values is not None:
-            continuation = at(per_step(next_values), found.own[t])
-        else:
-            interrupted = torch.zeros_like(r[t])
-            if bootstrap_values is not None:
-                interrupted = at(per_step(bootstrap_values), found.source[t])
-            elif last_value is not None:
-                interrupted = torch.where(found.source[t] == steps - 1, last_value.to(dtype), interrupted)
-            continuation = torch.where(outside, interrupted, next_value)
-
+        continuation = found.continuation(t, next_value, bootstrap_values, last_value, next_values, time_dim)
         residual = torch.where(terminated[t], r[t] - v[t], r[t] + discount[t] * continuation - v[t])
         delta = rho[t] * residual
-        ended = terminated[t] | outside
+        ended = terminated[t] | found.interrupted(t)
         D = torch.where(ended, delta, delta + discount[t] * mixing[t] * c[t] * next_D)
         mixed = (1 - mixing[t]) * continuation + mixing[t] * (next_value + next_D)
         q = torch.where(ended, continuation, mixed)

@@ -73,6 +73,30 @@ class Boundaries(NamedTuple):
         """What the step before t finds behind it: of t if it is valid, else what t has found."""
         return torch.where(self.valid[t], now, before)
 
+    def interrupted(self, t: int) -> Tensor:
+        """Whether the episode goes on outside the window after step t, unless it terminated."""
+        return self.truncated[t] | self.at_end[t]
+
+    def continuation(
+        self,
+        t: int,
+        next_value: Tensor,
+        bootstrap_values: Tensor | None,
+        last_value: Tensor | None,
+        next_values: Tensor | None,
+        time_dim: int,
+    ) -> Tensor:
+        """What follows step t if its episode did not terminate, in the precision of the next valid step's value."""
+        if next_values is not None:
+            return at(next_values.movedim(time_dim, 0), self.own[t]).to(next_value.dtype)
+        outside = torch.zeros_like(next_value)
+        if bootstrap_values is not None:
+            outside = at(bootstrap_values.movedim(time_dim, 0), self.source[t]).to(next_value.dtype)
+        elif last_value is not None:
+            is_last = self.source[t] == len(self.source) - 1
+            outside = torch.where(is_last, last_value.to(next_value.dtype), outside)
+        return torch.where(self.interrupted(t), outside, next_value)
+
 
 def boundaries(
     terminateds: Tensor,
