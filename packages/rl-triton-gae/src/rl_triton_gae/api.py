@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal, overload
 
-import torch
 from rl_triton_core.boundaries import (
     FlagConventions,
     check_continuation,
@@ -16,6 +15,7 @@ from rl_triton_core.boundaries import (
 from rl_triton_core.engine.algorithm import FRACTION, MASK, Algorithm, Field, Numbers, Tile
 from rl_triton_core.engine.dispatch import run
 from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS
+from rl_triton_core.engine.sharding import check_not_time_sharded
 from rl_triton_core.masks import inside_sequences
 from torch import Tensor
 
@@ -282,16 +282,9 @@ def compute_gae(
         )
     advantages = outputs[0]
     if normalize:
-        _check_normalizes_all()
+        # Statistics of a shard would pass for those of the sequence.
+        check_not_time_sharded("compute_gae, normalize")
         valid = mask if cu_seqlens is None else inside_sequences(cu_seqlens, advantages, mask)
         normalized = normalize_advantages(advantages, valid)
         advantages = normalized if out is None else advantages.copy_(normalized)
     return (advantages, outputs[1]) if return_targets else advantages
-
-
-def _check_normalizes_all() -> None:
-    """Statistics of a shard would pass for those of the sequence, where that is split along time."""
-    if torch._C._len_torch_function_stack() > 0:
-        from rl_triton_core.distributed import check_not_time_sharded
-
-        check_not_time_sharded("compute_gae, normalize")

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import torch
 from rl_triton_core.boundaries import check_continuation, warn_of_truncations, warn_of_values
 from rl_triton_core.engine.algorithm import FRACTION, Algorithm, Field, Tile
 from rl_triton_core.engine.arguments import check_arguments
@@ -14,7 +13,7 @@ from rl_triton_core.engine.buffers import check_buffers
 from rl_triton_core.engine.composite import emitted, problem_of
 from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS
 from rl_triton_core.engine.layout import empty_output
-from rl_triton_core.engine.sharding import is_sharded, run_on_shards
+from rl_triton_core.engine.sharding import check_not_time_sharded, is_sharded, run_on_shards
 from torch import Tensor
 
 from rl_triton_returns import _torch, _windows
@@ -167,10 +166,7 @@ def _run(
     algorithm: Algorithm, fields: Sequence[Any], row_fields: Sequence[Any], dim: int, *, n: int
 ) -> tuple[Tensor, ...]:
     """A checked call on tensors of this process."""
-    if torch._C._len_torch_function_stack() > 0:
-        from rl_triton_core.distributed import check_not_time_sharded
-
-        check_not_time_sharded(algorithm.name)
+    check_not_time_sharded(algorithm.name)
     first = fields[0]
     problem = problem_of(algorithm, fields, row_fields, dim)
     if first.numel() == 0:

@@ -52,18 +52,10 @@ def time_sharded(group: dist.ProcessGroup | None = None) -> TorchFunctionMode:
     return _TimeSharded(group)
 
 
-def check_not_time_sharded(name: str) -> None:
-    """Check that a function which is no operator is not called inside `time_sharded`, where it would not be seen.
-
-    Raises:
-        NotImplementedError: it is.
-    """
+def is_time_sharded() -> bool:
+    """Whether this is inside `time_sharded`."""
     modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-    if any(isinstance(mode, _TimeSharded) for mode in modes):
-        raise NotImplementedError(
-            f"{name}: a sequence that is split along time is not supported, because a step needs more than the next one"
-            "; split the batch instead"
-        )
+    return any(isinstance(mode, _TimeSharded) for mode in modes)
 
 
 class _TimeSharded(TorchFunctionMode):

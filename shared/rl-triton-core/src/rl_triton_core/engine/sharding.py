@@ -84,6 +84,23 @@ def run_on_shards(
     )
 
 
+def check_not_time_sharded(name: str) -> None:
+    """Check that a function which is no operator is not called inside `time_sharded`, where it would not be seen.
+
+    Raises:
+        NotImplementedError: it is.
+    """
+    if torch._C._len_torch_function_stack() > 0:
+        # Imported only where some mode is active: it takes long.
+        from rl_triton_core.distributed import is_time_sharded
+
+        if is_time_sharded():
+            raise NotImplementedError(
+                f"{name}: a sequence that is split along time is not supported, because a step needs more than the "
+                "next one; split the batch instead"
+            )
+
+
 def _check_placements(field: Field, value: Any, leader: Any, name: str, expected: tuple[Any, ...]) -> None:
     from torch.distributed.tensor import Shard
 
