@@ -10,7 +10,7 @@ import pytest
 import torch
 from rl_triton_core import api, segmented_scan
 from rl_triton_core.engine.algorithm import CLIP, FRACTION, Algorithm, Field
-from rl_triton_core.engine.arguments import check_arguments, check_exclusive, check_number
+from rl_triton_core.engine.arguments import check_arguments, check_choice, check_exclusive, check_number
 
 X = torch.zeros(2, 5)
 
@@ -129,6 +129,25 @@ def test_exclusive_arguments() -> None:
     check_exclusive(last_value=X, next_values=None)
     with pytest.raises(ValueError, match="last_value and next_values: expected at most one"):
         check_exclusive(bootstrap_values=None, last_value=X, next_values=X)
+
+
+def test_one_of_several_names() -> None:
+    check_choice("kind", "b", ("a", "b", "c"))
+    check_choice("kind", "b", {"a": 1, "b": 2})
+    check_choice("kind", None, ("a", None), takes_none=True)
+    bad: tuple[tuple[Any, Any, dict[str, Any], type[Exception], str], ...] = (
+        ("d", ("a", "b", "c"), {}, ValueError, "'a', 'b' or 'c', got 'd'"),
+        ("d", ("a", None), {"takes_none": True}, ValueError, "'a' or None, got 'd'"),
+        (None, ("a", "b"), {"takes_none": True}, ValueError, "'a' or 'b', got None"),
+        (None, ("a", "b"), {}, TypeError, "'a' or 'b', got NoneType"),
+        (1, ("a", None), {"takes_none": True}, TypeError, "'a' or None, got int"),
+        # A type without a hash, and a container that looks names up by theirs.
+        (["a"], {"a": 1, "b": 2}, {}, TypeError, "'a' or 'b', got list"),
+    )
+    for value, choices, options, error, message in bad:
+        with pytest.raises(error) as caught:
+            check_choice("kind", value, choices, **options)
+        assert str(caught.value) == f"kind: expected {message}"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 
 from rl_triton_core.boundaries import warn_of_values
 from rl_triton_core.engine.algorithm import CLIP, FRACTION, Algorithm, Field, Numbers, Tile
+from rl_triton_core.engine.arguments import check_choice
 from rl_triton_core.engine.dispatch import registered, run
 from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS
 from torch import Tensor
@@ -177,9 +178,7 @@ def compute_retrace_continuous(
         >>> advantages
         tensor([[1.0000, 1.5000]])
     """
-    algorithm = _ALGORITHMS.get(trace) if isinstance(trace, str) else None
-    if algorithm is None:
-        raise _unknown(trace)
+    check_choice("trace", trace, _ALGORITHMS)
     if log_pi_target is None and log_pi_behavior is not None:
         raise TypeError("log_pi_target: expected a torch.Tensor, since log_pi_behavior is given, got None")
     fields = (
@@ -187,7 +186,7 @@ def compute_retrace_continuous(
         *(gamma, lambda_, math.inf if c_bar is None or trace == "importance" else c_bar),
         math.inf if rho_bar is None else rho_bar,
     )
-    targets, advantages = run(algorithm, fields, (), time_dim, out, cu_seqlens)
+    targets, advantages = run(_ALGORITHMS[trace], fields, (), time_dim, out, cu_seqlens)
     if CORRECTNESS_WARNINGS:
         warn_of_values(
             rewards,
@@ -209,10 +208,3 @@ def compute_retrace_continuous(
             },
         )
     return targets, advantages
-
-
-def _unknown(trace: Any) -> Exception:
-    expected = f"{', '.join(map(repr, list(_ALGORITHMS)[:-1]))} or {list(_ALGORITHMS)[-1]!r}"
-    if isinstance(trace, str):
-        return ValueError(f"trace: expected {expected}, got {trace!r}")
-    return TypeError(f"trace: expected {expected}, got {type(trace).__name__}")

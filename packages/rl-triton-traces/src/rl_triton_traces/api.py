@@ -6,6 +6,7 @@ from typing import Any
 
 from rl_triton_core.boundaries import warn_of_nan
 from rl_triton_core.engine.algorithm import FRACTION, Algorithm, Field, Numbers, Tile
+from rl_triton_core.engine.arguments import check_choice
 from rl_triton_core.engine.dispatch import registered, run
 from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS, warn_caller
 from rl_triton_core.engine.modes import holds_numbers
@@ -211,11 +212,7 @@ def _variant(kind: Any, alpha: Any, ratios: Any) -> tuple[Algorithm, tuple[Any, 
         TypeError: a kind that is no str, or no alpha where one is needed.
         ValueError: another kind, or arguments that do not go with it.
     """
-    expected = f"{', '.join(map(repr, KINDS[:-1]))} or {KINDS[-1]!r}"
-    if not isinstance(kind, str):
-        raise TypeError(f"kind: expected {expected}, got {type(kind).__name__}")
-    if kind not in KINDS:
-        raise ValueError(f"kind: expected {expected}, got {kind!r}")
+    check_choice("kind", kind, KINDS)
     if kind == "dutch":
         if alpha is None:
             raise TypeError("alpha: expected a float with kind='dutch', the step size of the learning rule, got None")

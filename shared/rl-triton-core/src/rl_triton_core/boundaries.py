@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from rl_triton_core.engine.algorithm import Algorithm, with_flags_at_starts
-from rl_triton_core.engine.arguments import check_exclusive
+from rl_triton_core.engine.arguments import check_choice, check_exclusive
 from rl_triton_core.engine.dispatch import registered
 from rl_triton_core.engine.environment import warn_caller
 from rl_triton_core.engine.modes import holds_numbers
@@ -35,12 +35,7 @@ def check_boundary(boundary: Any) -> None:
         TypeError: not a str.
         ValueError: another str.
     """
-    if isinstance(boundary, str) and boundary in FLAG_CONVENTIONS:
-        return
-    expected = " or ".join(map(repr, FLAG_CONVENTIONS))
-    if isinstance(boundary, str):
-        raise ValueError(f"boundary: expected {expected}, got {boundary!r}")
-    raise TypeError(f"boundary: expected {expected}, got {type(boundary).__name__}")
+    check_choice("boundary", boundary, FLAG_CONVENTIONS)
 
 
 class FlagConventions(NamedTuple):

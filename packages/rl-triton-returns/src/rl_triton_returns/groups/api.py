@@ -7,7 +7,7 @@ from typing import Any, Literal, NoReturn
 
 import torch
 from rl_triton_core.engine.algorithm import Algorithm, Field, Range
-from rl_triton_core.engine.arguments import check_arguments
+from rl_triton_core.engine.arguments import check_arguments, check_choice
 from rl_triton_core.engine.buffers import check_buffers
 from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS, warn_caller
 from rl_triton_core.engine.modes import holds_numbers, is_watched
@@ -121,8 +121,8 @@ def compute_group_advantages(
                 [ 3.0000,  3.0000,  0.0000],
                 [ 0.5000,  0.5000,  0.5000]])
     """
-    _check_choice("baseline", baseline, ("mean", "leave_one_out"))
-    _check_choice("scale", scale, ("std", None))
+    check_choice("baseline", baseline, ("mean", "leave_one_out"), takes_none=True)
+    check_choice("scale", scale, ("std", None), takes_none=True)
     if not isinstance(unbiased, bool):
         raise TypeError(f"unbiased: expected a bool, got {type(unbiased).__name__}")
     tensors, number, buffer = _checked(rewards, group_ids, mask, eps, out)
@@ -153,14 +153,6 @@ def _checked(
         (rewards, group_ids, counted, number), _, _ = checked
     buffer = None if out is None else check_buffers(algorithm, (*checked[0], *checked[1]), out)[0]
     return (rewards, group_ids, counted, tokens), number, buffer
-
-
-def _check_choice(name: str, value: Any, choices: tuple[str | None, ...]) -> None:
-    expected = " or ".join(map(repr, choices))
-    if not (value is None or isinstance(value, str)):
-        raise TypeError(f"{name}: expected {expected}, got {type(value).__name__}")
-    if value not in choices:
-        raise ValueError(f"{name}: expected {expected}, got {value!r}")
 
 
 def _is_of_tokens(rewards: Any, group_ids: Any, mask: Any) -> bool:

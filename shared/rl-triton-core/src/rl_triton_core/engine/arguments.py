@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from numbers import Real
 from typing import Any
 
@@ -104,6 +104,23 @@ def check_exclusive(**arguments: Any) -> None:
     given = [name for name, value in arguments.items() if value is not None]
     if len(given) > 1:
         raise ValueError(f"{given[0]} and {given[1]}: expected at most one of {', '.join(arguments)}, got {len(given)}")
+
+
+def check_choice(name: str, value: Any, choices: Collection[str | None], *, takes_none: bool = False) -> None:
+    """Check that an argument is one of several names.
+
+    Raises:
+        TypeError: not a str; None is none either, unless `takes_none`.
+        ValueError: another value of these types.
+    """
+    is_name = isinstance(value, str) or (takes_none and value is None)
+    if is_name and value in choices:
+        return
+    *others, last = map(repr, choices)
+    expected = f"{name}: expected {', '.join(others)} or {last}"
+    if is_name:
+        raise ValueError(f"{expected}, got {value!r}")
+    raise TypeError(f"{expected}, got {type(value).__name__}")
 
 
 def _check_type(field: Field, value: Any) -> None:
