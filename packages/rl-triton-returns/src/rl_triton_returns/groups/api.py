@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import torch
-from rl_triton_core.engine.algorithm import Algorithm, Field, Range
+from rl_triton_core.engine.algorithm import Field, Range, Signature
 from rl_triton_core.engine.arguments import check_arguments, check_choice
 from rl_triton_core.engine.buffers import check_buffers
 from rl_triton_core.engine.environment import CORRECTNESS_WARNINGS, warn_caller
@@ -17,30 +17,10 @@ from torch import Tensor
 from rl_triton_returns.groups.operator import call_operator, execute
 from rl_triton_returns.groups.options import Options
 
-
-def _no_recursion(*_: Any) -> NoReturn:
-    raise NotImplementedError("group advantages are no recursion along time")
-
-
-def _described(fields: tuple[Field, ...], row_fields: tuple[Field, ...] = ()) -> Algorithm:
-    """A call's arguments as the engine's checks read them; the result is shaped like the first one."""
-    return Algorithm(
-        name="compute_group_advantages",
-        reverse=False,
-        fields=fields,
-        row_fields=row_fields,
-        outputs=1,
-        load_tile=_no_recursion,
-        coefficients=_no_recursion,
-        emit=_no_recursion,
-        differentiable=False,
-    )
-
-
 _REWARDS, _GROUP_IDS, _MASK = Field("rewards", required=True), Field("group_ids", index=True), Field("mask", flag=True)
 _EPS = Field("eps", required=True, numbers=Range(0.0, math.inf, "a number >= 0"), per_step=False)
-_OF_RESPONSES = _described((_REWARDS, _GROUP_IDS, _MASK, _EPS))
-_OF_TOKENS = _described((_MASK, _EPS), (_REWARDS, _GROUP_IDS))
+_OF_RESPONSES = Signature(fields=(_REWARDS, _GROUP_IDS, _MASK, _EPS), row_fields=(), differentiable=False)
+_OF_TOKENS = Signature(fields=(_MASK, _EPS), row_fields=(_REWARDS, _GROUP_IDS), differentiable=False)
 
 
 def compute_group_advantages(
@@ -144,14 +124,14 @@ def _checked(
     """Check a call, and return its tensors as the operator takes them, eps as a float, and the buffer to write into."""
     checked: Any
     if _is_of_tokens(rewards, group_ids, mask):
-        algorithm, counted = _OF_TOKENS, None
-        checked = check_arguments(algorithm, (mask, eps), (rewards, group_ids), -1)
+        signature, counted = _OF_TOKENS, None
+        checked = check_arguments(signature, (mask, eps), (rewards, group_ids), -1)
         (tokens, number), (rewards, group_ids), _ = checked
     else:
-        algorithm, tokens = _OF_RESPONSES, None
-        checked = check_arguments(algorithm, (rewards, group_ids, mask, eps), (), 0)
+        signature, tokens = _OF_RESPONSES, None
+        checked = check_arguments(signature, (rewards, group_ids, mask, eps), (), 0)
         (rewards, group_ids, counted, number), _, _ = checked
-    buffer = None if out is None else check_buffers(algorithm, (*checked[0], *checked[1]), out)[0]
+    buffer = None if out is None else check_buffers(signature, (*checked[0], *checked[1]), out)[0]
     return (rewards, group_ids, counted, tokens), number, buffer
 
 

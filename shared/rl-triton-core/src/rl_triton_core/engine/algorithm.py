@@ -92,12 +92,17 @@ class Tile:
     derive: Any = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Signature:
-    """What a function takes: values per step, the first of which is the one all others are shaped like, and per row."""
+    """What a function takes: values per step, the first of which is the one all others are shaped like, and per row.
+
+    Its outputs are shaped like that one too. Those that are targets are not `differentiable`: no gradient is recorded.
+    """
 
     fields: tuple[Field, ...]
     row_fields: tuple[Field, ...]
+    outputs: int = 1
+    differentiable: bool = True
 
     @property
     def packed(self) -> bool:
@@ -115,30 +120,28 @@ class Signature:
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Algorithm(Signature):
     """A recursion along time, and where its two halves (GPU tile, whole tensors) are found.
 
-    Algorithms are told apart by identity: prepared calls are kept under them.
-    `load_tile` imports Triton and is called on the first launch only. `coefficients(fields, row_values, numbers, dim)`
-    and `emit(fields, row_values, numbers, y, dim)` are the tile's functions on whole tensors. `uniform_decay(numbers)`
-    is the value of every decay where one number serves all steps; it is asked only if every field that may be a number
-    is one. `derived_numbers(numbers)` are further numbers for the tile, after those of the fields: worked out in
-    float64 and rounded once, where the tile could only combine rounded ones. The number of a field that came as a
-    tensor is 0, and what follows from it not to be read. `derived` is how many values the tile derives from wide
-    fields. An algorithm of two `recursions` has a pair of decays and of states; on its tile a step ends with the second
-    decay. Outputs that are targets are not `differentiable`: no gradient is recorded. `ahead` names the real fields of
-    which u takes the neighbour's values, in proportion, where no cut stands; None means that a step needs more of its
-    neighbour than that and its state, so that a sequence cannot be split. `start_flags` names the flags
-    that stand at the first step of an episode, each with the row field that holds the flag of the step behind the last
-    one; these are the last row fields. The engine moves such flags to the steps that ended, before the algorithm's
-    functions see them. `packed_form` is the algorithm for packed sequences, if it takes any. `operator` is what PyTorch
-    knows the algorithm by, once it is registered. `shortcut` is the dispatcher's: the way straight to the last call.
+    Algorithms are told apart by identity: prepared calls are kept under them. `load_tile` imports Triton and is called
+    on the first launch only. `coefficients(fields, row_values, numbers, dim)` and `emit(fields, row_values, numbers, y,
+    dim)` are the tile's functions on whole tensors. `uniform_decay(numbers)` is the value of every decay where one
+    number serves all steps; it is asked only if every field that may be a number is one. `derived_numbers(numbers)` are
+    further numbers for the tile, after those of the fields: worked out in float64 and rounded once, where the tile
+    could only combine rounded ones. The number of a field that came as a tensor is 0, and what follows from it not to
+    be read. `derived` is how many values the tile derives from wide fields. An algorithm of two `recursions` has a pair
+    of decays and of states; on its tile a step ends with the second decay. `ahead` names the real fields of which u
+    takes the neighbour's values, in proportion, where no cut stands; None means that a step needs more of its neighbour
+    than that and its state, so that a sequence cannot be split. `start_flags` names the flags that stand at the first
+    step of an episode, each with the row field that holds the flag of the step behind the last one; these are the last
+    row fields. The engine moves such flags to the steps that ended, before the algorithm's functions see them.
+    `packed_form` is the algorithm for packed sequences, if it takes any. `operator` is what PyTorch knows the algorithm
+    by, once it is registered. `shortcut` is the dispatcher's: the way straight to the last call.
     """
 
     name: str
     reverse: bool
-    outputs: int
     load_tile: Callable[[], Tile]
     coefficients: Callable[[OptionalTensors, OptionalTensors, Numbers, int], Coefficients]
     emit: Callable[[OptionalTensors, OptionalTensors, Numbers, Any, int], tuple[Tensor, ...]]
@@ -146,7 +149,6 @@ class Algorithm(Signature):
     uniform_decay: Callable[[Numbers], float | tuple[float, ...]] | None = None
     derived_numbers: Callable[[Numbers], Numbers] | None = None
     derived: int = 0
-    differentiable: bool = True
     ahead: tuple[str, ...] | None = None
     start_flags: tuple[tuple[str, str], ...] = ()
     packed_form: Any = None

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_triton_core.engine.algorithm import Algorithm
+from rl_triton_core.engine.algorithm import Signature
 from rl_triton_core.engine.prepared import PLAIN
 
 # Where two tensors of one storage interleave, finding out whether they share an element may take long.
 MOST_TRIALS = 10_000
 
 
-def check_buffers(algorithm: Algorithm, arguments: Sequence[Any], out: Any) -> tuple[Tensor, ...]:
+def check_buffers(signature: Signature, arguments: Sequence[Any], out: Any) -> tuple[Tensor, ...]:
     """Check `out` against a call's checked arguments, and return it as a tuple with a tensor for every output.
 
     Raises:
@@ -23,15 +23,15 @@ def check_buffers(algorithm: Algorithm, arguments: Sequence[Any], out: Any) -> t
         ValueError: another shape, or memory that another output or an input has a part of.
         RuntimeError: another device, or a gradient to record, which would be lost.
     """
-    buffers = (out,) if algorithm.outputs == 1 else out
-    if not isinstance(buffers, (tuple, list)) or len(buffers) != algorithm.outputs:
+    buffers = (out,) if signature.outputs == 1 else out
+    if not isinstance(buffers, (tuple, list)) or len(buffers) != signature.outputs:
         length = f" of {len(out)}" if isinstance(out, (tuple, list)) else ""
-        raise TypeError(f"out: expected a tuple of {algorithm.outputs} tensors, got {type(out).__name__}{length}")
-    first, leader = arguments[0], algorithm.fields[0].name
-    dtype = algorithm.output_dtype(arguments)
-    inputs = [(field.name, value) for field, value in algorithm.described(arguments) if isinstance(value, Tensor)]
-    recorded = algorithm.differentiable and any(value.requires_grad for _, value in inputs)
-    names = ["out"] if algorithm.outputs == 1 else [f"out[{place}]" for place in range(algorithm.outputs)]
+        raise TypeError(f"out: expected a tuple of {signature.outputs} tensors, got {type(out).__name__}{length}")
+    first, leader = arguments[0], signature.fields[0].name
+    dtype = signature.output_dtype(arguments)
+    inputs = [(field.name, value) for field, value in signature.described(arguments) if isinstance(value, Tensor)]
+    recorded = signature.differentiable and any(value.requires_grad for _, value in inputs)
+    names = ["out"] if signature.outputs == 1 else [f"out[{place}]" for place in range(signature.outputs)]
     for name, buffer in zip(names, buffers, strict=True):
         if not isinstance(buffer, Tensor):
             raise TypeError(f"{name}: expected a torch.Tensor, got {type(buffer).__name__}")
