@@ -1,8 +1,7 @@
 """GAE on a GPU tile: the map of a step, and what it emits."""
 
 import triton
-import triton.language as tl
-from rl_triton_core._boundaries_tile import continuation, ended
+from rl_triton_core._boundaries_tile import continuation, ended, residual
 
 
 @triton.jit
@@ -13,9 +12,7 @@ def coefficients(step, neighbour, at_open_end, row_values, numbers):
     if lambda_ is None:
         lambda_ = numbers[1]
     following = continuation(neighbour[1], truncated, at_open_end, bootstrap, next_value, row_values[0])
-    immediate = reward - value
-    delta = tl.where(terminated, immediate, immediate + gamma * following)
-    return delta, gamma * lambda_, ended(terminated, truncated)
+    return residual(reward, value, terminated, gamma, following), gamma * lambda_, ended(terminated, truncated)
 
 
 @triton.jit

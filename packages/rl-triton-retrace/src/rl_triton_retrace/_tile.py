@@ -5,7 +5,7 @@ The form for continuous actions derives nothing: it is told the expectation. Its
 
 import triton
 import triton.language as tl
-from rl_triton_core._boundaries_tile import ended
+from rl_triton_core._boundaries_tile import ended, residual
 from rl_triton_core._policies_tile import clipped, exp
 from rl_triton_core.engine import tiles
 
@@ -100,13 +100,6 @@ def derive(
                 )  # fmt: skip
         expected = tl.sum(total, -1)
     return expected, chosen
-
-
-@triton.jit
-def residual(reward, q_value, terminated, gamma, expected):
-    """r + gamma * expected - Q, of which a termination hides what follows."""
-    immediate = reward - q_value
-    return tl.where(terminated, immediate, immediate + gamma * expected)
 
 
 @triton.jit

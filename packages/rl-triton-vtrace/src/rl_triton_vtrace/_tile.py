@@ -6,15 +6,8 @@ number more, the last one, and weighs by `leaky` where V-trace clips; the rest i
 
 import triton
 import triton.language as tl
-from rl_triton_core._boundaries_tile import continuation, ended
+from rl_triton_core._boundaries_tile import continuation, ended, residual
 from rl_triton_core._policies_tile import clipped, exp
-
-
-@triton.jit
-def residual(reward, value, terminated, gamma, following):
-    """r + gamma * following - V, of which a termination hides what follows."""
-    immediate = reward - value
-    return tl.where(terminated, immediate, immediate + gamma * following)
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""What flags mean, as Triton device functions: the continuation after a step, and where a forward scan is cut."""
+"""What flags mean, as Triton device functions: what a step continues with, and where a forward scan is cut."""
 
 import triton
 import triton.language as tl
@@ -26,6 +26,13 @@ def continuation(following, truncated, at_open_end, bootstrap, next_value, last_
             return tl.where(at_open_end, last_value, inside)
         else:
             return tl.where(at_open_end, 0.0, inside)
+
+
+@triton.jit
+def residual(reward, value, terminated, gamma, following):
+    """r + gamma * following - V, of which a termination hides what follows."""
+    immediate = reward - value
+    return tl.where(terminated, immediate, immediate + gamma * following)
 
 
 @triton.jit
