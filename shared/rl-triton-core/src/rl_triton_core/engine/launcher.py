@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -407,18 +407,20 @@ def _starts(algorithm: Algorithm) -> tuple[int | None, ...] | None:
     """For every field that a step has, which row value is the flag behind its last one; None where none is moved."""
     if not algorithm.start_flags:
         return None
-    row_fields = [field.name for field in algorithm.row_fields if not field.wide]
-    behind = {flag: row_fields.index(name) for flag, name in algorithm.start_flags}
-    return tuple([behind.get(field.name) for field in algorithm.fields if not field.wide])
+    rows = _places(algorithm.row_fields)
+    behind = {flag: rows[name] for flag, name in algorithm.start_flags}
+    return tuple([behind.get(name) for name in _places(algorithm.fields)])
 
 
 def _roles(algorithm: Algorithm) -> tuple[int | None, ...]:
     """Where a kernel with a mask finds what it has to look behind transparent steps for; see its `scan`."""
-    fields = [field.name for field in algorithm.fields if not field.wide]
-    row_fields = [field.name for field in algorithm.row_fields if not field.wide]
     names = ("terminateds", "truncateds", "bootstrap_values", "next_values", "values")
-    last = row_fields.index("last_value") if "last_value" in row_fields else None
-    return (*(fields.index(name) if name in fields else None for name in names), last)
+    return (*map(_places(algorithm.fields).get, names), _places(algorithm.row_fields).get("last_value"))
+
+
+def _places(fields: Iterable[Field]) -> dict[str, int]:
+    """Where a step or a row's values hold each field; wide ones are not among them."""
+    return {field.name: place for place, field in enumerate(field for field in fields if not field.wide)}
 
 
 def _kind(field: Field | None) -> int:
