@@ -1,15 +1,18 @@
-"""The kernels of GAE compile without a GPU, with transparent steps and targets too."""
+"""The kernels of GAE and of normalisation compile without a GPU, whatever the options."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
-from rl_triton_core.testing.compile_only import compiled_kernels, spilled_bytes
+from rl_triton_core.testing.compile_only import Compiling, compiled_kernels, spilled_bytes, standing_in
 from rl_triton_core.testing.kernels import INTERPRETED
-from rl_triton_gae.api import _GAE, _GAE_WITH_TARGETS
+from rl_triton_gae.api import _GAE, _GAE_WITH_TARGETS, _GAE_WITH_TARGETS_LAMBDA
+from rl_triton_gae.normalization._launch import launch
+from rl_triton_gae.normalization.options import Options
 from torch import Tensor
 
 pytest.importorskip("triton")
@@ -59,14 +62,58 @@ def test_targets_with_numbers_per_step(steps: int, dtype: torch.dtype) -> None:
     check(kernel, 1)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(("rows", "steps", "dim", "launches"), PROBLEMS[::2])
+def test_two_lambdas(rows: int, steps: int, dim: int, launches: int, dtype: torch.dtype) -> None:
+    x, flags = tensors(rows, steps, dim)
+    x = x.to(dtype)
+    for lambdas in ((0.99, 0.95, 1.0), (x, 0.95, x)):
+        fields = (x, x, flags, None, None, None, *lambdas, None)
+        kernels = compiled_kernels(_GAE_WITH_TARGETS_LAMBDA.ends_at, fields, (None,), dim)
+        assert len(kernels) == min(launches, 2)
+        for kernel in kernels:
+            check(kernel, dim, spilled=16 if dtype == torch.float64 else 8)
+
+
+@pytest.mark.parametrize("steps", [5000, 1 << 20, (1 << 20) + 3])
+@pytest.mark.parametrize("rows", [None, 8])
+def test_packed_sequences(rows: int | None, steps: int) -> None:
+    shape = (steps,) if rows is None else (steps, rows)
+    x, flags = torch.empty(shape), torch.empty(shape, dtype=torch.bool)
+    row_values = (torch.empty(512, *shape[1:]), torch.empty(513, dtype=torch.int32))
+    fields = (x, x, flags, None, None, None, 0.99, 0.95, None)
+    for kernel in compiled_kernels(_GAE.ends_at.packed_form, fields, row_values, 0):
+        check(kernel, 1 if rows is None else 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("with_mask", [False, True])
+def test_normalization(with_mask: bool, dtype: torch.dtype) -> None:
+    from rl_triton_gae.normalization import _tile
+
+    x = torch.empty(4096, 128, dtype=dtype)
+    options = Options(None, unbiased=True, eps=1e-8, shift_mean=True)
+    launches = Compiling(_tile.write_moments), Compiling(_tile.write_normalized)
+    with (
+        mock.patch.object(_tile, "write_moments", launches[0]),
+        mock.patch.object(_tile, "write_normalized", launches[1]),
+        standing_in(),
+    ):
+        launch(x, torch.empty(4096, 128, dtype=torch.bool) if with_mask else None, options, dtype)
+    for compiling in launches:
+        (kernel,) = compiling.kernels
+        assert spilled_bytes(kernel) == 0
+        assert re.search(r"ld\.global\S*v[24]", kernel.asm["ptx"])
+
+
 def tensors(rows: int, steps: int, dim: int) -> tuple[Tensor, Tensor]:
     """Numbers and flags; only their shapes matter."""
     shape = (rows, steps) if dim else (steps, rows)
     return torch.empty(shape), torch.empty(shape, dtype=torch.bool)
 
 
-def check(kernel: Any, dim: int) -> None:
+def check(kernel: Any, dim: int, *, spilled: int = 8) -> None:
     # Two registers of a lane, with Triton 3.9, where marks and maps of long rows are live at once.
-    assert spilled_bytes(kernel) <= 8
+    assert spilled_bytes(kernel) <= spilled
     if dim:
         assert re.search(r"ld\.global\S*v[24]", kernel.asm["ptx"])

@@ -1,6 +1,7 @@
 """GAE on a GPU tile: the map of a step, and what it emits."""
 
 import triton
+import triton.language as tl  # noqa: F401 (the interpreter looks for it where device functions are)
 from rl_triton_core._boundaries_tile import continuation, ended, residual
 
 

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from rl_triton_core.engine.algorithm import Field, Signature
 from rl_triton_core.engine.arguments import check_arguments
-from rl_triton_core.engine.precision import widest_dtype
+from rl_triton_core.engine.modes import is_watched
+from rl_triton_core.engine.operators import needs_derivative
+from rl_triton_core.engine.prepared import kernel_serves
 from torch import Tensor
+
+from rl_triton_gae.normalization import _launch, _torch
+from rl_triton_gae.normalization.options import Options
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 _SIGNATURE = Signature(fields=(Field("advantages", required=True), Field("mask", flag=True)), row_fields=())
-
-
-class Moments(NamedTuple):
-    """How many, their mean and the sum of squared distances from it, each a tensor without axes."""
-
-    n: Tensor
-    mean: Tensor
-    squares: Tensor
 
 
 def normalize_advantages(
@@ -60,7 +57,9 @@ def normalize_advantages(
         RuntimeError: tensors on different devices.
 
     Numerics: statistics are held in float64 (float32 on devices without it), in two passes around one of the elements,
-    and those of ranks are merged by Chan's formula. Nothing waits for the device. Differentiable in advantages.
+    and those of blocks and of ranks are merged by Chan's formula. On a GPU two kernels do it all; where a gradient is
+    recorded, PyTorch's own. Nothing waits for the device, and results are bitwise the same from run to run.
+    Differentiable in advantages.
 
     Source: Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979.
 
@@ -75,23 +74,19 @@ def normalize_advantages(
         raise ValueError("advantages: expected at least one dimension, got a tensor of shape ()")
     check_arguments(_SIGNATURE, (advantages, mask), (), 0)
     _check_eps(eps)
+    options = Options(group, unbiased, float(eps), shift_mean)
     dtype = _SIGNATURE.output_dtype((advantages, mask))
-    wide = advantages.to(widest_dtype(advantages.new_empty(0, dtype=dtype)))
-    valid = None if mask is None else mask != 0
-    if valid is not None:
-        # Before anything is computed: neither a NaN there nor its derivative gets further.
-        wide = torch.where(valid, wide, 0.0)
-    own = _moments(wide, valid)
-    total = own if group is None else _merged(torch.stack(own), group)
-    freedom = total.n - 1.0 if unbiased else total.n
-    # A deviation of 0 is no number to divide by, nor one to take the root's derivative at.
-    tells = (total.n >= 2.0) & (total.squares != 0.0)
-    deviation = torch.where(tells, total.squares / torch.where(tells, freedom, 1.0), 1.0).sqrt()
-    if shift_mean:
-        normalised = torch.where(tells, (wide - total.mean) / (deviation + eps), 0.0)
-    else:
-        normalised = torch.where(tells, wide / (deviation + eps), wide)
-    return (normalised if valid is None else torch.where(valid, normalised, 0.0)).to(dtype)
+    if _is_for_kernels(advantages, mask):
+        return _launch.launch(advantages, mask, options, dtype)
+    return _torch.compute(advantages, mask, options, dtype)
+
+
+def _is_for_kernels(advantages: Tensor, mask: Tensor | None) -> bool:
+    """Whether there is something to compute that nobody watches or records, where the kernels can."""
+    tensors = [advantages] if mask is None else [advantages, mask]
+    if torch.compiler.is_compiling() or is_watched() or needs_derivative(tensors) or advantages.numel() == 0:
+        return False
+    return kernel_serves(tensors) and not any(x.is_neg() for x in tensors)
 
 
 def _check_eps(eps: Any) -> None:
@@ -99,39 +94,3 @@ def _check_eps(eps: Any) -> None:
         raise TypeError(f"eps: expected a number that is not negative, got {type(eps).__name__}")
     if not float(eps) >= 0:
         raise ValueError(f"eps: expected a number that is not negative, got {eps}")
-
-
-def _moments(x: Tensor, valid: Tensor | None) -> Moments:
-    """Those of the valid elements."""
-    if x.numel() == 0:
-        nothing = x.sum()
-        return Moments(nothing, nothing, nothing)
-    # Around one of them, so that equal ones are exactly at their mean.
-    if valid is None:
-        around, count = x.detach().amax(), torch.full_like(x.detach().amax(), x.numel())
-        distance = x - around
-    else:
-        count = valid.sum().to(x.dtype)
-        around = torch.where(count > 0, torch.where(valid, x.detach(), -torch.inf).amax(), 0.0)
-        distance = torch.where(valid, x - around, 0.0)
-    mean = distance.sum() / count.clamp(min=1.0)
-    from_mean = distance - mean
-    if valid is not None:
-        from_mean = torch.where(valid, from_mean, 0.0)
-    return Moments(count, around + mean, from_mean.square().sum())
-
-
-def _merged(own: Tensor, group: Any) -> Moments:
-    """Those of all ranks together."""
-    from rl_triton_core.distributed import all_gather
-
-    counts, means, squares = all_gather(own, group).unbind(-1)
-    there = counts > 0
-    # Around one of the means again, for the same reason.
-    around = torch.where(there, means.detach(), -torch.inf).amax()
-    around = torch.where(there.any(), around, 0.0)
-    distances = torch.where(there, means - around, 0.0)
-    count = counts.sum()
-    mean = (counts * distances).sum() / count.clamp(min=1.0)
-    between = (counts * torch.where(there, distances - mean, 0.0).square()).sum()
-    return Moments(count, around + mean, squares.sum() + between)

@@ -1,0 +1,3 @@
+from rl_triton_gae.normalization.api import normalize_advantages
+
+__all__ = ["normalize_advantages"]
