@@ -279,7 +279,7 @@ LAMBDAS = ["numbers", "number, per step", "per step"]
 
 
 @pytest.mark.filterwarnings("ignore:truncateds without")
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, *([] if INTERPRETED else [torch.float16, torch.float64])], ids=str)
 @pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
 @pytest.mark.parametrize("kinds", LAMBDAS)
 @pytest.mark.parametrize("shape", SHAPES[4:5] if INTERPRETED else SHAPES[3::2], ids=str)
@@ -292,7 +292,7 @@ def test_two_lambdas(shape: tuple[int, int], kinds: str, masked: bool, dtype: to
 @pytest.mark.parametrize("strategy", [*STRATEGIES, *DENSE_STRATEGIES])
 def test_two_lambdas_under_every_strategy(strategy: str) -> None:
     with forced_plan(strategy):
-        for kinds in LAMBDAS[:2]:
+        for kinds in LAMBDAS[1:2] if strategy.endswith("two tiles") else LAMBDAS[:1]:
             arguments = with_two_lambdas(drawn((5, 29), "random", "bootstrap_values"), kinds)
             if strategy in DENSE_STRATEGIES:
                 assert_obeys_rule_as_given(*WITH_TARGETS, on_kernel_device(arguments))
