@@ -14,7 +14,7 @@ from typing import NoReturn
 import torch
 
 from benchmarks import report, results
-from benchmarks.registry import ALGORITHMS, load
+from benchmarks.registry import entries
 from benchmarks.suite import Suite, run_suite
 
 
@@ -38,9 +38,9 @@ def make_parser() -> OneLineParser:
         prog="python3 -m benchmarks", description="Measure an algorithm, or show what was measured.", allow_abbrev=False
     )
     commands = parser.add_subparsers(
-        dest="command", required=True, metavar="{" + ",".join((*ALGORITHMS, "report")) + "}"
+        dest="command", required=True, metavar="{" + ",".join((*entries(), "report")) + "}"
     )
-    for name in ALGORITHMS:
+    for name in entries():
         command = commands.add_parser(name, help=f"measure {name}", allow_abbrev=False)
         command.add_argument(
             "--device", choices=("auto", "cuda", "cpu"), default="auto", help="default: a GPU if there is one"
@@ -81,7 +81,7 @@ def measure(parser: OneLineParser, options: argparse.Namespace) -> int:
         except OSError as error:
             parser.error(f"--out {folder}: {error.strerror}")
     try:
-        measured = run_suite(load(options.command), suite, device, folder)
+        measured = run_suite(entries()[options.command], suite, device, folder)
     except KeyboardInterrupt:
         print("\nInterrupted." + (f" What was measured is in {folder}." if folder else ""), file=sys.stderr)
         return 130

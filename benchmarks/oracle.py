@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.registry import Algorithm, Arguments, Configuration, as_tuple
+from benchmarks.whole_arrays import scan_by_doubling
 
-LONGEST_LOOP = 4096
 LOOP_SAMPLE_ROWS, LOOP_SAMPLE_STEPS = 64, 1024
 
 
@@ -33,10 +33,10 @@ def check(
     """
     _poison_freed_memory(arguments)
     outputs = as_tuple(algorithm.function()(**arguments))
-    if sequential and configuration.steps <= LONGEST_LOOP:
+    if sequential and algorithm.is_sequential(configuration):
         expected = _by_definition(algorithm, arguments, torch.float64)
     else:
-        expected = as_tuple(algorithm.vectorised(converted(arguments, torch.float64)))
+        expected = as_tuple(algorithm.whole(converted(arguments, torch.float64), scan_by_doubling))
     if [output.shape for output in outputs] != [values.shape for values in expected]:
         raise WrongResultError("wrong result: not the shapes of the reference")
     for output, values in zip(outputs, expected, strict=True):
@@ -85,30 +85,3 @@ def relative_error(output: Tensor, expected: Tensor) -> float:
     """Largest difference over largest value."""
     difference = (output.to(torch.float64) - expected).abs().max()
     return float(difference / expected.abs().max().clamp(min=torch.finfo(torch.float64).tiny))
-
-
-def scan_by_doubling(u: Tensor, w: Tensor, dim: int) -> Tensor:
-    """y[t] = u[t] + w[t] * y[t+1], with nothing behind the last step: in pass k each step reaches 2^k steps ahead."""
-    steps, reach = u.shape[dim], 1
-    u, w = u.clone(), w.clone()
-    while reach < steps and bool(w.any()):
-        near, far = (0, steps - reach), (reach, steps - reach)
-        weight = w.narrow(dim, *near)
-        further_u = u.narrow(dim, *near) + weight * u.narrow(dim, *far)
-        further_w = weight * w.narrow(dim, *far)
-        u.narrow(dim, *near).copy_(further_u)
-        weight.copy_(further_w)
-        # What is left of the last steps' weights would multiply what is not there.
-        w.narrow(dim, steps - reach, reach).zero_()
-        reach *= 2
-    return u
-
-
-def forward_scan_by_doubling(x: Tensor, dones: Tensor, decay: float, seed_values: Tensor, dim: int) -> Tensor:
-    """y[t] = x[t] + decay * y[t-1], cut after a done step; `seed_values` stand before the first."""
-    done_before = (dones != 0).roll(1, dim)
-    done_before.select(dim, 0).fill_(False)
-    w = torch.where(done_before, 0.0, torch.full_like(x, decay))
-    u = x.clone()
-    u.select(dim, 0).add_(w.select(dim, 0) * seed_values)
-    return scan_by_doubling(u.flip(dim), w.flip(dim), dim).flip(dim)

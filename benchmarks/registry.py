@@ -1,10 +1,12 @@
 """What is measured: an algorithm's entry, the shapes of its calls, and what each figure has to reach.
 
-An algorithm is one module of `algorithms`, with an `ENTRY`. All that is measured of it follows from that entry.
+A module of `algorithms` holds the `ENTRIES` of an algorithm: itself, and what differs by an option. All that is
+measured follows from an entry.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,14 +16,10 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-_MODULES = {
-    path.stem.rstrip("_"): path.stem for path in sorted((Path(__file__).parent / "algorithms").glob("[a-z]*.py"))
-}
-ALGORITHMS = tuple(_MODULES)
-
 Measure = Literal["device", "full call", "amortised", "wall"]
 TIMES: tuple[Measure, ...] = get_args(Measure)
 Arguments = dict[str, Any]
+LONGEST_LOOP = 4096
 
 
 @dataclass(frozen=True)
@@ -71,6 +69,11 @@ class Target:
     quick: bool = False
 
 
+def is_short(configuration: Configuration) -> bool:
+    """Whether a loop over the steps is done in seconds."""
+    return configuration.steps <= LONGEST_LOOP
+
+
 @dataclass(frozen=True)
 class Algorithm:
     """All that the benchmarks need to know of an algorithm.
@@ -80,25 +83,27 @@ class Algorithm:
         function: loads the public function, which takes `arguments` by name.
         reference: loads the sequential definition, which takes the same arguments and a `dtype` to compute in.
         arguments: draws the arguments of a call.
-        vectorised: the outputs for float64 arguments in a logarithmic number of passes over whole tensors, for rows
-            that are too long for the sequential definition.
+        whole: the same on whole arrays, with the scan of `whole_arrays` that it is given: what results of rows too long
+            for the sequential definition are compared with, and what baselines run.
         bytes_moved: what a call has to read and write at least.
         bounds_from: part of the name of the GPU that `Target.bound` is for.
         targets: figures on a GPU, in the order of the table.
         cpu_targets: figures on the CPU.
         safeguards: the few figures of `--check`, with bounds that hold on any GPU.
+        is_sequential: whether a call is small enough to be compared with the sequential definition.
     """
 
     name: str
     function: Callable[[], Callable[..., Any]]
     reference: Callable[[], Callable[..., Any]]
     arguments: Callable[[Configuration, torch.device], Arguments]
-    vectorised: Callable[[Arguments], Tensor | tuple[Tensor, ...]]
+    whole: Callable[[Arguments, Any], Any]
     bytes_moved: Callable[[Arguments, tuple[Tensor, ...]], int]
     bounds_from: str
     targets: tuple[Target, ...]
     cpu_targets: tuple[Target, ...]
     safeguards: tuple[Target, ...]
+    is_sequential: Callable[[Configuration], bool] = is_short
 
 
 def imported(module: str, name: str) -> Callable[[], Callable[..., Any]]:
@@ -111,15 +116,21 @@ def imported(module: str, name: str) -> Callable[[], Callable[..., Any]]:
     return load_function
 
 
-def load(name: str) -> Algorithm:
-    """The entry of an algorithm."""
-    entry: Algorithm = importlib.import_module(f"benchmarks.algorithms.{_MODULES[name]}").ENTRY
-    return entry
+@functools.cache
+def entries() -> dict[str, Algorithm]:
+    """Every entry by its name, variants behind the algorithm that they are made of."""
+    found: dict[str, Algorithm] = {}
+    for path in sorted((Path(__file__).parent / "algorithms").glob("[a-z]*.py")):
+        for entry in importlib.import_module(f"benchmarks.algorithms.{path.stem}").ENTRIES:
+            if entry.name in found:
+                raise ValueError(f"two entries are named {entry.name!r}")
+            found[entry.name] = entry
+    return found
 
 
-def as_tuple(outputs: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The outputs of a call, whether it returns one tensor or several."""
-    return (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
+def as_tuple(outputs: Any) -> tuple[Any, ...]:
+    """The outputs of a call, whether it returns one tensor (or array) or several."""
+    return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -18,11 +18,14 @@ def device(rows: int, steps: int, inputs: dict[str, Any], bound: float | None = 
     return Target(Configuration(rows, steps, **inputs), "device", bound=bound, quick=quick)
 
 
-def calls(rows: int, steps: int, inputs: dict[str, Any], full: float, *, quick: bool = False) -> tuple[Target, Target]:
+def calls(
+    rows: int, steps: int, inputs: dict[str, Any], full: float | None, *, quick: bool = False
+) -> tuple[Target, Target]:
+    """A full and an amortised call, both without a bound where `full` is None."""
     configuration = Configuration(rows, steps, **inputs)
     return (
         Target(configuration, "full call", of_add=full, quick=quick),
-        Target(configuration, "amortised", of_add=1.5, quick=quick),
+        Target(configuration, "amortised", of_add=None if full is None else 1.5, quick=quick),
     )
 
 
@@ -50,6 +53,21 @@ def common_cpu_targets() -> tuple[Target, ...]:
         Target(Configuration(1, 131072), "wall"),
         Target(Configuration(64, 32768), "wall"),
     )
+
+
+def variant_targets() -> tuple[Target, ...]:
+    """The figures of an algorithm with an option."""
+    return (
+        *calls(4096, 128, BOOL_FLAGS, None, quick=True),
+        device(4096, 128, BOOL_FLAGS, quick=True),
+        device(512, 8192, BOOL_FLAGS),
+        device(16384, 512, BOOL_FLAGS),
+        device(4096, 128, TIME_MAJOR),
+    )
+
+
+def variant_cpu_targets() -> tuple[Target, ...]:
+    return (Target(Configuration(4096, 128), "wall", quick=True), Target(Configuration(64, 512), "wall"))
 
 
 def common_safeguards() -> tuple[Target, ...]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from benchmarks.oracle import scan_by_doubling
 from benchmarks.registry import Algorithm, Arguments, Configuration, Target, bytes_once, imported
 from benchmarks.rollouts import GAMMA, LAMBDA, Rollout
 from benchmarks.shapes import BFLOAT16, BOOL_FLAGS, FLOAT_FLAGS, TIME_MAJOR, calls, device
+from benchmarks.variants import masked, option, starts_at, variant
+from benchmarks.whole_arrays import Array, BackwardWindow, Scan
 
 
 def make_arguments(configuration: Configuration, device: torch.device) -> Arguments:
@@ -24,24 +29,34 @@ def make_arguments(configuration: Configuration, device: torch.device) -> Argume
     return arguments | rollout.continuation()
 
 
-def vectorised(arguments: Arguments) -> Tensor:
-    """A[t] = u[t] + w[t] * A[t+1] with all of u and w at hand."""
-    dim, gamma, lambda_ = arguments["time_dim"], arguments["gamma"], arguments["lambda_"]
-    rewards, values = arguments["rewards"], arguments["values"]
-    terminated = arguments["terminateds"] != 0
-    ended = terminated
-    if "last_value" in arguments:
-        last = arguments["last_value"].unsqueeze(dim)
-    else:
-        last = arguments["bootstrap_values"].narrow(dim, -1, 1)
-    continuation = torch.cat([values.narrow(dim, 1, values.shape[dim] - 1), last], dim)
-    if "truncateds" in arguments:
-        truncated = arguments["truncateds"] != 0
-        continuation = torch.where(truncated, arguments["bootstrap_values"], continuation)
-        ended = ended | truncated
-    u = rewards - values + gamma * torch.where(terminated, 0.0, continuation)
-    w = torch.where(ended, 0.0, torch.full_like(u, gamma * lambda_))
-    return scan_by_doubling(u, w, dim)
+def whole(arguments: Arguments, scan: Scan) -> Array | tuple[Array, ...]:
+    """u[t] is the residual of the value function."""
+    window, gamma, values = BackwardWindow(arguments), arguments["gamma"], arguments["values"]
+    continuation = window.continuation(window.following(values), window.outside())
+    u = arguments["rewards"] + gamma * continuation - values
+    advantages = window.scan(u, gamma * arguments["lambda_"], scan)
+    return window.at_valid(*((advantages, advantages + values) if arguments.get("return_targets") else (advantages,)))
+
+
+def standardized(advantages: Array) -> Array:
+    """Mean 0 and standard deviation 1."""
+    deviations = advantages - advantages.mean()
+    return deviations / (((deviations**2).sum() / (math.prod(deviations.shape) - 1)) ** 0.5 + 1e-8)
+
+
+def whole_normalized(arguments: Arguments, scan: Scan) -> Array:
+    return standardized(whole(arguments, scan))
+
+
+def normalized_reference() -> Callable[..., Tensor]:
+    """The definition, which knows no `normalize`, and then what that does."""
+    reference = GAE.reference()
+
+    def compute(*, normalize: bool, **arguments: Any) -> Tensor:
+        result: Tensor = standardized(reference(**arguments))
+        return result
+
+    return compute
 
 
 TARGETS = (
@@ -97,15 +112,23 @@ SAFEGUARDS = (
     Target(Configuration(16384, 128, time_major=True), "device", of_copy=0.7),
 )
 
-ENTRY = Algorithm(
+GAE = Algorithm(
     name="gae",
     function=imported("rl_triton_gae", "compute_gae"),
     reference=imported("rl_triton_gae.reference", "compute_gae"),
     arguments=make_arguments,
-    vectorised=vectorised,
+    whole=whole,
     bytes_moved=bytes_once,
     bounds_from="H200",
     targets=TARGETS,
     cpu_targets=CPU_TARGETS,
     safeguards=SAFEGUARDS,
+)
+
+ENTRIES = (
+    GAE,
+    variant(GAE, "targets", option(return_targets=True)),
+    variant(GAE, "mask", masked),
+    variant(GAE, "starts_at", starts_at),
+    variant(GAE, "normalize", option(normalize=True), reference=normalized_reference, whole=whole_normalized),
 )

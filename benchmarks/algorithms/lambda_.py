@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
-from benchmarks.oracle import scan_by_doubling
 from benchmarks.registry import Algorithm, Arguments, Configuration, bytes_once, imported
 from benchmarks.rollouts import GAMMA, LAMBDA, Rollout
 from benchmarks.shapes import common_cpu_targets, common_safeguards, common_targets
+from benchmarks.variants import masked, starts_at, variant
+from benchmarks.whole_arrays import Array, BackwardWindow, Scan
 
 
 def make_arguments(configuration: Configuration, device: torch.device) -> Arguments:
@@ -26,31 +26,30 @@ def make_arguments(configuration: Configuration, device: torch.device) -> Argume
     return arguments
 
 
-def vectorised(arguments: Arguments) -> Tensor:
-    """G[t] = u[t] + w[t] * G[t+1] with all of u and w at hand."""
-    dim, gamma, lambda_ = arguments["time_dim"], arguments["gamma"], arguments["lambda_"]
-    rewards, next_values = arguments["rewards"], arguments["next_values"]
-    terminated = ended = arguments["terminateds"] != 0
-    interrupted = torch.zeros_like(terminated)
-    interrupted.select(dim, -1).fill_(True)
-    if "truncateds" in arguments:
-        truncated = arguments["truncateds"] != 0
-        interrupted, ended = interrupted | truncated, ended | truncated
-    continuation = torch.where(interrupted, arguments.get("bootstrap_values", next_values), (1 - lambda_) * next_values)
-    u = rewards + gamma * torch.where(terminated, 0.0, continuation)
-    w = torch.where(ended, 0.0, torch.full_like(u, gamma * lambda_))
-    return scan_by_doubling(u, w, dim)
+def whole(arguments: Arguments, scan: Scan) -> Array:
+    """u[t] is the reward, and of the next value the part that no later return replaces."""
+    window, gamma, lambda_ = BackwardWindow(arguments), arguments["gamma"], arguments["lambda_"]
+    next_values = arguments["next_values"]
+    outside = window.outside() if "bootstrap_values" in arguments else next_values
+    u = arguments["rewards"] + gamma * window.continuation((1 - lambda_) * next_values, outside)
+    return window.at_valid(window.scan(u, gamma * lambda_, scan))
 
 
-ENTRY = Algorithm(
+LAMBDA_RETURNS = Algorithm(
     name="lambda",
     function=imported("rl_triton_lambda", "compute_lambda_returns"),
     reference=imported("rl_triton_lambda.reference", "compute_lambda_returns"),
     arguments=make_arguments,
-    vectorised=vectorised,
+    whole=whole,
     bytes_moved=bytes_once,
     bounds_from="H200",
     targets=common_targets(4.1),
     cpu_targets=common_cpu_targets(),
     safeguards=common_safeguards(),
+)
+
+ENTRIES = (
+    LAMBDA_RETURNS,
+    variant(LAMBDA_RETURNS, "mask", masked),
+    variant(LAMBDA_RETURNS, "starts_at", starts_at),
 )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
-from benchmarks.oracle import scan_by_doubling
 from benchmarks.registry import Algorithm, Arguments, Configuration, Target, bytes_once, imported
 from benchmarks.rollouts import GAMMA, LAMBDA, Rollout
 from benchmarks.shapes import BOOL_FLAGS, common_cpu_targets, device
+from benchmarks.variants import starts_at, variant
+from benchmarks.whole_arrays import Array, BackwardWindow, Scan, namespace, take
 
 FEW_ACTIONS = 4
 
@@ -34,25 +34,30 @@ def make_arguments(configuration: Configuration, device: torch.device) -> Argume
     }
 
 
-def vectorised(arguments: Arguments) -> tuple[Tensor, Tensor]:
-    """D[t] = u[t] + w[t] * D[t+1] with all of u and w at hand, and what both outputs make of it."""
-    dim, gamma, lambda_ = arguments["time_dim"], arguments["gamma"], arguments["lambda_"]
-    policy, q_values, rewards = arguments["action_probs_target"], arguments["q_values"], arguments["rewards"]
-    terminated = ended = arguments["terminateds"] != 0
-    interrupted = torch.zeros_like(terminated)
-    interrupted.select(dim, -1).fill_(True)
-    if arguments["truncateds"] is not None:
-        truncated = arguments["truncateds"] != 0
-        interrupted, ended = interrupted | truncated, ended | truncated
-    next_policy = torch.where(interrupted.unsqueeze(-1), policy, policy.roll(-1, dim))
-    expected = torch.where(terminated, 0.0, (next_policy * arguments["next_q_values_all"]).sum(-1))
-    taken = policy.gather(-1, arguments["actions"].unsqueeze(-1)).squeeze(-1)
-    clipped = (taken / arguments["action_probs_behavior"]).clamp(max=1.0)
-    u = rewards + gamma * expected - q_values
-    w = torch.where(ended, 0.0, gamma * lambda_ * clipped.roll(-1, dim))
-    targets = q_values + scan_by_doubling(u, w, dim)
-    following = torch.where(interrupted | terminated, expected, targets.roll(-1, dim))
-    return targets, clipped * (rewards + gamma * following - q_values)
+def whole(arguments: Arguments, scan: Scan) -> tuple[Array, Array]:
+    """u[t] is the residual of the action taken; the next step's ratio carries the trace."""
+    window, policy = BackwardWindow(arguments), arguments["action_probs_target"]
+    xp, stays = namespace(policy), window.interrupted[..., None]
+    next_policy = arguments.get("next_action_probs_target")
+    if next_policy is None:
+        next_policy = xp.where(stays, policy, window.following(policy))
+    expected = (next_policy * arguments["next_q_values_all"]).sum(-1)
+    taken = take(policy, arguments["actions"][..., None], -1)[..., 0]
+    clipped = xp.clip(taken / arguments["action_probs_behavior"], None, 1.0)
+    return off_policy_outputs(arguments, window, expected, clipped, clipped, scan)
+
+
+def off_policy_outputs(
+    arguments: Arguments, window: BackwardWindow, expected: Array, trace: Array, weight: Array | float, scan: Scan
+) -> tuple[Array, Array]:
+    """Targets and advantages, from what follows a step, what carries a trace, and what weighs an advantage."""
+    gamma, q_values, rewards = arguments["gamma"], arguments["q_values"], arguments["rewards"]
+    u = rewards + gamma * window.continuation(expected, expected) - q_values
+    targets = q_values + window.scan(u, gamma * arguments["lambda_"] * window.following(trace), scan)
+    if arguments.get("values") is not None:
+        return targets, weight * (targets - arguments["values"])
+    following = window.continuation(window.following(targets), expected)
+    return targets, weight * (rewards + gamma * following - q_values)
 
 
 def with_actions(rows: int, steps: int, actions: int, bound: float | None = None, *, quick: bool = False) -> Target:
@@ -82,15 +87,29 @@ SAFEGUARDS = (
     Target(Configuration(512, 2048, actions=4), "device", of_copy=0.5),
 )
 
-ENTRY = Algorithm(
+RETRACE = Algorithm(
     name="retrace",
     function=imported("rl_triton_retrace", "compute_retrace"),
     reference=imported("rl_triton_retrace.reference", "compute_retrace"),
     arguments=make_arguments,
-    vectorised=vectorised,
+    whole=whole,
     bytes_moved=bytes_once,
     bounds_from="H200",
     targets=TARGETS,
     cpu_targets=common_cpu_targets(),
     safeguards=SAFEGUARDS,
+)
+
+
+def next_policy(rollout: Rollout, given: Arguments) -> Arguments:
+    """The policy at every next state, which spares a look at the next step's."""
+    probabilities = given["action_probs_target"]
+    return {"next_action_probs_target": rollout.normal(probabilities.shape[-1]).float().softmax(-1).to(probabilities)}
+
+
+ENTRIES = (
+    RETRACE,
+    variant(RETRACE, "values", lambda rollout, given: {"values": rollout.normal()}),
+    variant(RETRACE, "next_policy", next_policy),
+    variant(RETRACE, "starts_at", starts_at),
 )

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
-from benchmarks.oracle import scan_by_doubling
 from benchmarks.registry import Algorithm, Arguments, Configuration, bytes_once, imported
 from benchmarks.rollouts import GAMMA, Rollout
 from benchmarks.shapes import common_cpu_targets, common_safeguards, common_targets
+from benchmarks.variants import masked, option, starts_at, variant
+from benchmarks.whole_arrays import Array, BackwardWindow, Scan, namespace
 
 
 def make_arguments(configuration: Configuration, device: torch.device) -> Arguments:
-    """Two policies that differ as much as they do after a few updates."""
     rollout = Rollout(configuration, device)
-    log_pi = -rollout.normal().abs()
+    log_pi_target, log_pi_behavior = rollout.log_probabilities()
     arguments: Arguments = {
-        "log_pi_target": log_pi,
-        "log_pi_behavior": log_pi + 0.2 * rollout.normal(),
+        "log_pi_target": log_pi_target,
+        "log_pi_behavior": log_pi_behavior,
         "values": rollout.normal(),
         "rewards": rollout.normal(),
         "terminateds": rollout.flags(),
@@ -27,37 +26,36 @@ def make_arguments(configuration: Configuration, device: torch.device) -> Argume
     return arguments | rollout.continuation()
 
 
-def vectorised(arguments: Arguments) -> tuple[Tensor, Tensor]:
-    """D[t] = u[t] + w[t] * D[t+1] with all of u and w at hand, and what both outputs make of it."""
-    dim, gamma, values, rewards = (arguments[name] for name in ("time_dim", "gamma", "values", "rewards"))
-    terminated = ended = arguments["terminateds"] != 0
-    last_column = torch.zeros_like(terminated)
-    last_column.select(dim, -1).fill_(True)
-    interrupted = last_column
-    continuation = values.roll(-1, dim)
-    if "truncateds" in arguments:
-        truncated = arguments["truncateds"] != 0
-        interrupted, ended = interrupted | truncated, ended | truncated
-        continuation = torch.where(interrupted, arguments["bootstrap_values"], continuation)
-    else:
-        continuation = torch.where(last_column, arguments["last_value"].unsqueeze(dim), continuation)
-    continuation = torch.where(terminated, 0.0, continuation)
-    ratio = (arguments["log_pi_target"] - arguments["log_pi_behavior"]).exp().clamp(max=1.0)
-    u = ratio * (rewards + gamma * continuation - values)
-    targets = values + scan_by_doubling(u, torch.where(ended, 0.0, gamma * ratio), dim)
-    following = torch.where(interrupted | terminated, continuation, targets.roll(-1, dim))
-    return targets, ratio * (rewards + gamma * following - values)
+def whole(arguments: Arguments, scan: Scan) -> tuple[Array, Array]:
+    """u[t] is the weighted residual of the value function; the advantages look at the next target."""
+    window, gamma = BackwardWindow(arguments), arguments["gamma"]
+    values, rewards = arguments["values"], arguments["rewards"]
+    continuation = window.continuation(window.following(values), window.outside())
+    xp, log_ratio = namespace(values), arguments["log_pi_target"] - arguments["log_pi_behavior"]
+    ratio, leak = xp.exp(log_ratio), arguments.get("leak", 0.0)
+    weight = leak * ratio + (1 - leak) * xp.clip(ratio, None, 1.0)
+    u = weight * (rewards + gamma * continuation - values)
+    targets = values + window.scan(u, gamma * weight, scan)
+    following = window.continuation(window.following(targets), window.outside())
+    return window.at_valid(targets, weight * (rewards + gamma * following - values))
 
 
-ENTRY = Algorithm(
+VTRACE = Algorithm(
     name="vtrace",
     function=imported("rl_triton_vtrace", "compute_vtrace"),
     reference=imported("rl_triton_vtrace.reference", "compute_vtrace"),
     arguments=make_arguments,
-    vectorised=vectorised,
+    whole=whole,
     bytes_moved=bytes_once,
     bounds_from="H200",
     targets=common_targets(4.1),
     cpu_targets=common_cpu_targets(),
     safeguards=common_safeguards(),
+)
+
+ENTRIES = (
+    VTRACE,
+    variant(VTRACE, "leak", option(leak=0.1)),
+    variant(VTRACE, "mask", masked),
+    variant(VTRACE, "starts_at", starts_at),
 )

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -18,22 +18,20 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import command_line, compilation, neighbours, oracle, report, suite, targets, timing
+from benchmarks import command_line, compilation, neighbours, report, suite, targets, timing
 from benchmarks.guard import guarded
-from benchmarks.registry import ALGORITHMS, TIMES, Algorithm, Configuration, Target, load
+from benchmarks.registry import Algorithm, Configuration, Target, entries
 from benchmarks.results import Figure, Results, Run, describe_run
 from benchmarks.results import load as load_results
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 CPU = torch.device("cpu")
 COPY_BANDWIDTH = 4.08e12
-
-every_algorithm = pytest.mark.parametrize("algorithm", [load(name) for name in ALGORITHMS], ids=ALGORITHMS)
 
 
 @pytest.fixture
 def gae() -> Algorithm:
-    return load("gae")
+    return entries()["gae"]
 
 
 def make_run(**changes: Any) -> Run:
@@ -43,81 +41,6 @@ def make_run(**changes: Any) -> Run:
 def make_figure(**changes: Any) -> Figure:
     blank = Figure.of("device", Configuration(4096, 128), "us")
     return replace(blank, value=3.0, low=2.9, high=3.1, bound=2.9, bytes=6815744, of_copy=0.56, **changes)
-
-
-# Entries
-
-
-@every_algorithm
-def test_targets_are_complete(algorithm: Algorithm) -> None:
-    for target in (*algorithm.targets, *algorithm.cpu_targets, *algorithm.safeguards):
-        ways = (target.bound, target.of_add, target.of_copy)
-        assert sum(way is not None for way in ways) <= 1
-        assert target.measure in TIMES
-    assert all(target.measure == "wall" for target in algorithm.cpu_targets)
-    assert all(target.measure != "wall" for target in (*algorithm.targets, *algorithm.safeguards))
-    assert all(target.of_add is not None or target.of_copy is not None for target in algorithm.safeguards)
-    for several in (algorithm.targets, algorithm.cpu_targets):
-        assert any(target.quick for target in several)
-        assert len({(target.configuration, target.measure) for target in several}) == len(several)
-
-
-@every_algorithm
-@pytest.mark.parametrize("time_major", [False, True])
-@pytest.mark.parametrize("truncated", [False, True])
-@pytest.mark.parametrize("steps", [1, 2, 7, 64, 100])
-def test_vectorised_agrees_with_the_definition(
-    algorithm: Algorithm, steps: int, truncated: bool, time_major: bool
-) -> None:
-    configuration = Configuration(5, steps, torch.float64, truncated=truncated, time_major=time_major)
-    arguments = algorithm.arguments(configuration, CPU)
-    torch.testing.assert_close(algorithm.vectorised(arguments), algorithm.reference()(**arguments))
-
-
-@pytest.mark.parametrize(
-    ("inputs", "microseconds"),
-    [
-        ({"flags": torch.float32}, 32.9),
-        ({}, 26.7),
-        ({"dtype": torch.bfloat16}, 14.4),
-    ],
-)
-def test_bytes_at_copy_bandwidth(gae: Algorithm, inputs: dict[str, Any], microseconds: float) -> None:
-    arguments = gae.arguments(Configuration(16384, 512, **inputs), CPU)
-    moved = gae.bytes_moved(arguments, (torch.empty_like(arguments["rewards"]),))
-    assert moved / COPY_BANDWIDTH * 1e6 == pytest.approx(microseconds, rel=0.01)
-
-
-def test_arguments_have_the_configuration(gae: Algorithm) -> None:
-    configuration = Configuration(3, 8, torch.bfloat16, torch.float32, time_major=True, truncated=True)
-    arguments = gae.arguments(configuration, CPU)
-    assert arguments["rewards"].shape == (8, 3)
-    assert arguments["rewards"].dtype == torch.bfloat16
-    assert arguments["truncateds"].dtype == torch.float32
-    assert arguments["time_dim"] == 0
-
-
-# The gate
-
-
-@pytest.mark.parametrize("time_major", [False, True])
-def test_right_results_pass(gae: Algorithm, time_major: bool) -> None:
-    configuration = Configuration(6, 40, time_major=time_major)
-    (advantages,) = oracle.check(gae, configuration, gae.arguments(configuration, CPU))
-    assert advantages.shape == configuration.shape
-
-
-@pytest.mark.parametrize("sequential", [False, True])
-@pytest.mark.parametrize("damage", [lambda y: y * (1 + 1e-5), lambda y: y.fill_(torch.nan), lambda y: y[:, 1:]])
-def test_wrong_results_do_not_pass(gae: Algorithm, damage: Callable[[Any], Any], sequential: bool) -> None:
-    def damaged(**arguments: Any) -> torch.Tensor:
-        result: torch.Tensor = damage(load("gae").function()(**arguments))
-        return result
-
-    wrong = replace(gae, function=lambda: damaged)
-    configuration = Configuration(6, 40)
-    with pytest.raises(oracle.WrongResultError, match="wrong result"):
-        oracle.check(wrong, configuration, gae.arguments(configuration, CPU), sequential=sequential)
 
 
 def test_a_failure_is_a_figure_without_a_value() -> None:
@@ -247,7 +170,7 @@ def tiny_gae(gae: Algorithm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Algori
     ]
     guards = (Target(Configuration(4, 16), "device", of_copy=1e-12),)
     entry = replace(gae, targets=tuple(small), cpu_targets=(wall,), safeguards=guards)
-    monkeypatch.setattr(command_line, "load", lambda name: entry)
+    monkeypatch.setattr(command_line, "entries", lambda: {"gae": entry})
     yield entry
     torch.set_num_threads(threads)
 
@@ -271,7 +194,7 @@ def test_wrong_results_show_no_figure(
     tiny_gae: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = replace(tiny_gae, function=lambda: lambda **arguments: torch.zeros(4, 16))
-    monkeypatch.setattr(command_line, "load", lambda name: wrong)
+    monkeypatch.setattr(command_line, "entries", lambda: {"gae": wrong})
     assert command_line.main(["gae", "--device", "cpu", "--out", str(tmp_path)]) == 1
     (figure,) = load_results(tmp_path / "gae-cpu.jsonl")[1]
     assert figure.value is None
@@ -319,7 +242,7 @@ def pretended_gpu(tiny_gae: Algorithm, monkeypatch: pytest.MonkeyPatch) -> Algor
         monkeypatch.setattr(torch.cuda, name, fake)
     make_arguments = tiny_gae.arguments
     entry = replace(tiny_gae, arguments=lambda configuration, device: make_arguments(configuration, CPU))
-    monkeypatch.setattr(command_line, "load", lambda name: entry)
+    monkeypatch.setattr(command_line, "entries", lambda: {"gae": entry})
     monkeypatch.setattr(targets, "add_call", lambda configuration, device: lambda: None)
     monkeypatch.setattr(suite, "copy_bandwidth", lambda device: COPY_BANDWIDTH)
     monkeypatch.setattr(suite, "empty_launch_time", lambda: 1.0)
@@ -386,7 +309,7 @@ def test_safeguard(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     guard = Target(Configuration(4, 16), "device", of_copy=least)
-    monkeypatch.setattr(command_line, "load", lambda name: replace(pretended_gpu, safeguards=(guard,)))
+    monkeypatch.setattr(command_line, "entries", lambda: {"gae": replace(pretended_gpu, safeguards=(guard,))})
     assert command_line.main(["gae", "--check"]) == exit_code
     assert ("1 short" in capsys.readouterr().out) == bool(exit_code)
 
@@ -397,7 +320,7 @@ def test_interrupt_keeps_what_was_measured(
     def interrupted(**arguments: Any) -> torch.Tensor:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command_line, "load", lambda name: replace(tiny_gae, function=lambda: interrupted))
+    monkeypatch.setattr(command_line, "entries", lambda: {"gae": replace(tiny_gae, function=lambda: interrupted)})
     assert command_line.main(["gae", "--device", "cpu", "--out", str(tmp_path)]) == 130
     assert str(tmp_path) in capsys.readouterr().err
     assert load_results(tmp_path / "gae-cpu.jsonl")[1] == []

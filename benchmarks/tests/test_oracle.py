@@ -1,0 +1,47 @@
+"""The gate: what is right passes, what is not does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import oracle
+from benchmarks.registry import Algorithm, Configuration, entries
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def gae() -> Algorithm:
+    return entries()["gae"]
+
+
+@pytest.mark.parametrize("algorithm", entries().values(), ids=list(entries()))
+@pytest.mark.parametrize("sequential", [False, True])
+def test_every_entry_passes(algorithm: Algorithm, sequential: bool) -> None:
+    configuration = Configuration(16, 40)
+    oracle.check(algorithm, configuration, algorithm.arguments(configuration, CPU), sequential=sequential)
+
+
+@pytest.mark.parametrize("time_major", [False, True])
+def test_right_results_pass(gae: Algorithm, time_major: bool) -> None:
+    configuration = Configuration(6, 40, time_major=time_major)
+    (advantages,) = oracle.check(gae, configuration, gae.arguments(configuration, CPU))
+    assert advantages.shape == configuration.shape
+
+
+@pytest.mark.parametrize("sequential", [False, True])
+@pytest.mark.parametrize("damage", [lambda y: y * (1 + 1e-5), lambda y: y.fill_(torch.nan), lambda y: y[:, 1:]])
+def test_wrong_results_do_not_pass(gae: Algorithm, damage: Callable[[Any], Any], sequential: bool) -> None:
+    def damaged(**arguments: Any) -> torch.Tensor:
+        result: torch.Tensor = damage(entries()["gae"].function()(**arguments))
+        return result
+
+    wrong = replace(gae, function=lambda: damaged)
+    configuration = Configuration(6, 40)
+    with pytest.raises(oracle.WrongResultError, match="wrong result"):
+        oracle.check(wrong, configuration, gae.arguments(configuration, CPU), sequential=sequential)
