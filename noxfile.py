@@ -176,9 +176,10 @@ def frameworks(session: nox.Session) -> None:
 @nox.session
 @nox.parametrize("package", per_package([package for package in PACKAGES.values() if is_algorithm(package)]))
 def bench(session: nox.Session, package: Package) -> None:
-    """Measure one algorithm; options of `python -m benchmarks` follow `--`."""
-    session.install(*TORCH, *paths(with_dependencies(package)))
-    session.run("python", "-m", "benchmarks", package.id, *session.posargs)
+    """Measure one algorithm and its variants; a suite (quick by default) and its options follow `--`."""
+    session.install(*TORCH, *paths(with_dependencies(package)), "numpy", "rich")
+    suite, *options = session.posargs or ["quick"]
+    session.run("python", "-m", "benchmarks", suite, "--algos", f"{package.id},{package.id}-*", *options)
 
 
 @nox.session

@@ -1,1 +1,1 @@
-"""Measurements of the algorithms: `python3 -m benchmarks gae` from the root of the repository."""
+"""Measurements of the algorithms: `python3 -m benchmarks quick` from the root of the repository."""

@@ -1,11 +1,14 @@
-"""The command line: `python3 -m benchmarks gae`, `python3 -m benchmarks report FILE`.
+"""The command line: `python3 -m benchmarks quick --algos gae`, `python3 -m benchmarks report`.
 
-Exit codes: 0; 1 where a figure failed or, with --check, misses its floor; 2 for wrong usage; 130 after Ctrl-C.
+Exit codes: 0; 1 where a figure failed or, in the safeguard, misses its floor; 2 for wrong usage; 3 where the time limit
+left something to do, which the same command goes on with; 130 after Ctrl-C, likewise.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,8 +17,16 @@ from typing import NoReturn
 import torch
 
 from benchmarks import report, results
+from benchmarks.baselines import BY_OPTION
 from benchmarks.registry import entries
-from benchmarks.suite import Suite, run_suite
+from benchmarks.suite import Outcome, Plan, algorithms_named, run_plan
+from benchmarks.suites import units_of
+
+SUITES = {
+    "release": "every shape, every baseline; hours on a machine with few cores, an hour on a large one",
+    "quick": "a few shapes",
+    "safeguard": "one shape or a few, with floors relative to torch.add, torch.compile and a copy of the same run",
+}
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -28,72 +39,132 @@ class OneLineParser(argparse.ArgumentParser):
 def main(arguments: Sequence[str]) -> int:
     parser = make_parser()
     options = parser.parse_args(arguments)
-    if options.command == "report":
-        return print_report(parser, options.file)
-    return measure(parser, options)
+    try:
+        if options.command == "show":
+            print(report.markdown(results.load(options.file)), end="")
+            return 0
+        if options.command == "promote":
+            print(f"Now in {results.promote(options.version)}")
+            return 0
+        return measure(options)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
 
 
 def make_parser() -> OneLineParser:
     parser = OneLineParser(
-        prog="python3 -m benchmarks", description="Measure an algorithm, or show what was measured.", allow_abbrev=False
+        prog="python3 -m benchmarks",
+        description="Measure the algorithms, or show what was measured.",
+        allow_abbrev=False,
     )
-    commands = parser.add_subparsers(
-        dest="command", required=True, metavar="{" + ",".join((*entries(), "report")) + "}"
-    )
-    for name in entries():
-        command = commands.add_parser(name, help=f"measure {name}", allow_abbrev=False)
-        command.add_argument(
-            "--device", choices=("auto", "cuda", "cpu"), default="auto", help="default: a GPU if there is one"
-        )
-        command.add_argument("--quick", action="store_true", help="a few figures only")
-        command.add_argument("--check", action="store_true", help="fail where a figure misses a floor; needs a GPU")
-        command.add_argument(
-            "--out", type=Path, metavar="DIR", help="folder of the results; default: benchmarks/results"
-        )
-    shown = commands.add_parser("report", help="show results as a Markdown table", allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, meaning in SUITES.items():
+        add_suite_options(commands.add_parser(name, help=meaning, description=meaning, allow_abbrev=False))
+    shown = commands.add_parser("show", help="show a file of results as Markdown tables", allow_abbrev=False)
     shown.add_argument("file", type=Path, metavar="FILE", help="a .jsonl of results")
+    promoted = commands.add_parser("promote", help="move staged results to those of a version", allow_abbrev=False)
+    promoted.add_argument("version", metavar="VERSION", help="such as 0.1.0")
     return parser
 
 
-def print_report(parser: OneLineParser, file: Path) -> int:
-    try:
-        run, figures = results.load(file)
-    except (OSError, ValueError) as error:
-        parser.error(str(error))
-    print(report.markdown(run, figures), end="")
-    return 0
+def add_suite_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--algos", type=comma_separated, default=["*"], metavar="LIST", help="names or patterns: gae,vtrace or 'gae*'"
+    )
+    command.add_argument("--shapes", type=sizes, default=[], metavar="LIST", help="only these: 4096x128,16384x512")
+    command.add_argument(
+        "--baselines", type=comma_separated, metavar="LIST", help=f"some of {','.join(BY_OPTION)}; or all, or none"
+    )
+    command.add_argument(
+        "--device", choices=("auto", "cuda", "cpu"), default="auto", help="default: a GPU if there is one"
+    )
+    command.add_argument("--gpu", metavar="LABEL", help="the folder of the results; default: the device's name")
+    command.add_argument("--out", type=Path, metavar="DIR", help="where that folder is; default: what is staged")
+    command.add_argument("--no-update", action="store_true", help="print only, and write nothing")
+    command.add_argument("--fresh", action="store_true", help="measure again what is there already")
+    command.add_argument("--time-limit", type=positive, metavar="SECONDS", help="stop in time before it is over")
+    command.add_argument(
+        "--compile-jobs", type=int, metavar="N", help="compile so many baselines at a time; default: half the cores"
+    )
 
 
-def measure(parser: OneLineParser, options: argparse.Namespace) -> int:
-    if options.quick and options.check:
-        parser.error("--quick and --check exclude each other")
-    suite: Suite = "check" if options.check else "quick" if options.quick else "full"
-    device = find_device(parser, options.device)
-    if suite == "check" and device.type != "cuda":
-        print("No speed check: it compares with a GPU's own copy bandwidth, and there is no CUDA device here.")
+def comma_separated(text: str) -> list[str]:
+    return [word for word in text.split(",") if word]
+
+
+def sizes(text: str) -> list[str]:
+    for word in comma_separated(text):
+        if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", word):
+            raise argparse.ArgumentTypeError(f"expected N x T such as 4096x128, got {word!r}")
+    return comma_separated(text)
+
+
+def positive(text: str) -> float:
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"expected a positive number of seconds, got {text!r}")
+    return value
+
+
+def measure(options: argparse.Namespace) -> int:
+    device = find_device(options.device)
+    if options.command == "safeguard" and device.type != "cuda":
+        print("No safeguard: it compares with a GPU's own speed, and there is no CUDA device here.")
         return 0
-    folder: Path | None = options.out
-    if folder is None and suite != "check":
-        folder = results.FOLDER
-    if folder is not None:
+    algorithms = algorithms_named(options.algos, entries())
+    baselines = baselines_named(options.baselines)
+    units = {
+        algorithm.name: units_of(algorithm, options.command, device, baselines, options.shapes)
+        for algorithm in algorithms
+    }
+    if not any(units.values()):
+        raise ValueError("--shapes: none of them is in this suite")
+    device_name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    folder = None
+    if not options.no_update and (options.command != "safeguard" or options.out):
+        folder = (options.out or results.FOLDER / results.STAGED) / results.slug(options.gpu or device_name)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            parser.error(f"--out {folder}: {error.strerror}")
+            raise ValueError(f"--out {folder}: {error.strerror}") from error
+    jobs = options.compile_jobs or (max(1, (os.cpu_count() or 1) // 2) if device.type == "cuda" else 1)
+    plan = Plan(options.command, device, units, folder, not options.fresh, options.time_limit, jobs)
+    outcome = Outcome()
     try:
-        measured = run_suite(entries()[options.command], suite, device, folder)
+        run_plan(plan, outcome)
     except KeyboardInterrupt:
-        print("\nInterrupted." + (f" What was measured is in {folder}." if folder else ""), file=sys.stderr)
+        print(f"\nInterrupted with {outcome.left} units left; the same command goes on.", file=sys.stderr)
         return 130
-    print(report.summary(measured.figures) + (f"; {measured.path}" if measured.path else ""))
-    failed = any(figure.problem for figure in measured.figures)
-    too_slow = suite == "check" and any(figure.is_short for figure in measured.figures)
+    return conclude(plan, outcome)
+
+
+def conclude(plan: Plan, outcome: Outcome) -> int:
+    """Sum up; the exit code."""
+    print(report.summary(outcome.figures) + "".join(f"; {path}" for path in outcome.paths))
+    if outcome.skipped:
+        print(f"{outcome.skipped} units were done before; --fresh measures them again.")
+    failed = any(figure.problem for figure in outcome.figures)
+    too_slow = plan.suite == "safeguard" and any(figure.is_short for figure in outcome.figures)
+    if outcome.left:
+        print(f"The time limit left {outcome.left} units; the same command goes on.")
+        return 3
     return int(failed or too_slow)
 
 
-def find_device(parser: OneLineParser, name: str) -> torch.device:
+def baselines_named(names: list[str] | None) -> list[str] | None:
+    if names is None or names == ["none"]:
+        return None if names is None else []
+    if names == ["all"]:
+        return list(BY_OPTION)
+    for name in names:
+        if name not in BY_OPTION:
+            raise ValueError(f"--baselines: expected some of {', '.join(BY_OPTION)}, or all, or none, got {name}")
+    return names
+
+
+def find_device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
-        parser.error("--device cuda: torch sees no CUDA device")
+        raise ValueError("--device cuda: torch sees no CUDA device")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name, torch.cuda.current_device()) if name == "cuda" else torch.device(name)

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
 
 from benchmarks.guard import guarded
-from benchmarks.registry import Algorithm, Configuration, Target, as_tuple
+from benchmarks.registry import Algorithm, Configuration, as_tuple
 from benchmarks.results import Figure
 
 MOST_PERCENT = 1.0
 
 
-def memory_figures(algorithm: Algorithm, targets: Sequence[Target], device: torch.device) -> Iterator[Figure]:
-    """The peak of one call of every shape, over its outputs."""
-    for configuration in dict.fromkeys(target.configuration for target in targets):
+def memory_figure(algorithm: Algorithm, configuration: Configuration, device: torch.device) -> Figure:
+    """The peak of one call, over its outputs."""
 
-        def fill(blank: Figure, configuration: Configuration = configuration) -> Figure:
-            return replace(blank, value=_percent_over_outputs(algorithm, configuration, device))
+    def fill(blank: Figure) -> Figure:
+        return replace(blank, value=_percent_over_outputs(algorithm, configuration, device))
 
-        yield guarded(replace(Figure.of("memory", configuration, "%"), bound=MOST_PERCENT), fill)
+    return guarded(replace(Figure.of("memory", configuration, "%"), bound=MOST_PERCENT), fill)
 
 
 def _percent_over_outputs(algorithm: Algorithm, configuration: Configuration, device: torch.device) -> float:

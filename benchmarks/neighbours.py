@@ -10,7 +10,7 @@ import torch
 
 from benchmarks import oracle
 from benchmarks.guard import guarded
-from benchmarks.registry import Algorithm, Configuration
+from benchmarks.registry import Algorithm, Configuration, as_tuple
 from benchmarks.results import Figure
 from benchmarks.timing import device_time
 
@@ -44,9 +44,11 @@ def _fill(
     algorithm: Algorithm, configuration: Configuration, device: torch.device, empty_launch: float, blank: Figure
 ) -> Figure:
     arguments = algorithm.arguments(configuration, device)
-    outputs = oracle.check(algorithm, configuration, arguments, sequential=False)
-    moved = algorithm.bytes_moved(arguments, outputs)
-    del outputs
+    outputs = oracle.poisoned_call(partial(algorithm.function(), **arguments), arguments)
+    expected = oracle.expected_outputs(algorithm, configuration, arguments, sequential=False)
+    oracle.check(algorithm, configuration, outputs, expected)
+    moved = algorithm.bytes_moved(arguments, as_tuple(outputs))
+    del outputs, expected
     time = device_time(partial(algorithm.function(), **arguments), calls=20, replays=7)
     value, low, high = ((t - empty_launch) * 1e6 / (configuration.rows * configuration.steps) for t in time)
     return replace(blank, value=value, low=low, high=high, bytes=moved)

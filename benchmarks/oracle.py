@@ -8,7 +8,9 @@ with the float32 loop's error taken from a sample of inputs of the same kind.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,29 +25,38 @@ class WrongResultError(Exception):
     """A call returned something else than its definition says."""
 
 
-def check(
+def expected_outputs(
     algorithm: Algorithm, configuration: Configuration, arguments: Arguments, *, sequential: bool = True
 ) -> tuple[Tensor, ...]:
-    """Call the function once and compare; the outputs.
+    """What a call has to return, in float64."""
+    if sequential and algorithm.is_sequential(configuration):
+        return _by_definition(algorithm, arguments, torch.float64)
+    return as_tuple(algorithm.whole(converted(arguments, torch.float64), scan_by_doubling))
+
+
+def check(algorithm: Algorithm, configuration: Configuration, outputs: Any, expected: tuple[Tensor, ...]) -> float:
+    """Compare the outputs of a call, tensors or arrays; the largest error of any, relative to its largest value.
 
     Raises:
         WrongResultError: the result is off by more than rounding, or has the wrong shape or count.
     """
-    _poison_freed_memory(arguments)
-    outputs = as_tuple(algorithm.function()(**arguments))
-    if sequential and algorithm.is_sequential(configuration):
-        expected = _by_definition(algorithm, arguments, torch.float64)
-    else:
-        expected = as_tuple(algorithm.whole(converted(arguments, torch.float64), scan_by_doubling))
-    if [output.shape for output in outputs] != [values.shape for values in expected]:
+    found = [torch.as_tensor(output).to(expected[0].device) for output in as_tuple(outputs)]
+    if [output.shape for output in found] != [values.shape for values in expected]:
         raise WrongResultError("wrong result: not the shapes of the reference")
-    for output, values in zip(outputs, expected, strict=True):
-        error = relative_error(output, values)
+    errors = [0.0]
+    for output, values in zip(found, expected, strict=True):
+        errors.append(relative_error(output, values))
         allowed = 2 * float32_loop_error(algorithm, _sample(configuration)) + 2 * torch.finfo(output.dtype).eps
         # Written so that NaN fails.
-        if not error <= allowed:
-            raise WrongResultError(f"wrong result: relative error {error:.1e}, allowed {allowed:.1e}")
-    return outputs
+        if not errors[-1] <= allowed:
+            raise WrongResultError(f"wrong result: relative error {errors[-1]:.1e}, allowed {allowed:.1e}")
+    return max(errors)
+
+
+def poisoned_call(call: Callable[[], Any], arguments: Arguments) -> Any:
+    """The outputs of a call that finds NaN in freed memory."""
+    _poison_freed_memory(arguments)
+    return call()
 
 
 def _poison_freed_memory(arguments: Arguments) -> None:

@@ -35,6 +35,10 @@ class Configuration:
     actions: int = 0
 
     @property
+    def size(self) -> str:
+        return f"{self.rows}x{self.steps}"
+
+    @property
     def shape(self) -> tuple[int, int]:
         return (self.steps, self.rows) if self.time_major else (self.rows, self.steps)
 
@@ -90,6 +94,7 @@ class Algorithm:
         targets: figures on a GPU, in the order of the table.
         cpu_targets: figures on the CPU.
         safeguards: the few figures of `--check`, with bounds that hold on any GPU.
+        torchrl: the same call of TorchRL, where that has one; None for arguments that it has no place for.
         is_sequential: whether a call is small enough to be compared with the sequential definition.
     """
 
@@ -104,6 +109,7 @@ class Algorithm:
     cpu_targets: tuple[Target, ...]
     safeguards: tuple[Target, ...]
     is_sequential: Callable[[Configuration], bool] = is_short
+    torchrl: Callable[[Arguments], Callable[[], Any] | None] | None = None
 
 
 def imported(module: str, name: str) -> Callable[[], Callable[..., Any]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from benchmarks.registry import TIMES
-from benchmarks.results import Figure, Run
+from benchmarks.results import OURS, Figure, Recorded, Run
 
 COLUMNS = {
+    "what": 13,
     "measure": 10,
     "N x T": 12,
     "layout": 10,
@@ -20,7 +21,7 @@ COLUMNS = {
     "GB/s": 6,
     "of copy": 7,
 }
-LEFT = ("measure", "N x T", "layout", "inputs", "must reach", "verdict")
+LEFT = ("what", "measure", "N x T", "layout", "inputs", "must reach", "verdict")
 UNITS = {"us": "µs", "ps": "ps a step"}
 
 
@@ -45,6 +46,7 @@ def cells(figure: Figure) -> list[str]:
     """A figure's entries under COLUMNS."""
     bound = number(figure.bound, figure.unit)
     return [
+        figure.implementation,
         figure.measure,
         f"{figure.rows} x {figure.steps}",
         figure.layout,
@@ -72,18 +74,20 @@ def terminal_line(figure: Figure) -> str:
     return f"{row}\n    {figure.problem}" if figure.problem else row
 
 
-def run_lines(run: Run) -> list[str]:
-    """The run in words."""
+def machine_lines(run: Run) -> list[str]:
+    """Where a run is, in words."""
     driver = f", driver {run.driver}" if run.driver else f", {run.threads} threads"
-    commit = (run.commit[:12] if run.commit else "an unknown commit") + (" with changes" if run.dirty else "")
-    lines = [
-        f"{run.device}{driver}, torch {run.torch}, Triton {run.triton or 'none'}, Python {run.python}",
-        f"{run.algorithm} at {commit}, {run.date}",
-    ]
+    lines = [f"{run.device}{driver}, torch {run.torch}, Triton {run.triton or 'none'}, Python {run.python}"]
     if run.copy_bandwidth is not None and run.empty_launch is not None:
         copy = f"Copy bandwidth {run.copy_bandwidth / 1e12:.2f} TB/s (read and write)"
         lines.append(f"{copy}; an empty launch takes {run.empty_launch:.2f} µs on the device")
     return lines
+
+
+def run_line(run: Run) -> str:
+    """What a run measures."""
+    commit = (run.commit[:12] if run.commit else "an unknown commit") + (" with changes" if run.dirty else "")
+    return f"{run.algorithm} at {commit}, {run.date}"
 
 
 def sentences(figures: Sequence[Figure]) -> list[str]:
@@ -91,6 +95,8 @@ def sentences(figures: Sequence[Figure]) -> list[str]:
     lines = []
     for figure in figures:
         title = figure.measure[:1].upper() + figure.measure[1:]
+        if figure.implementation != OURS:
+            title += f" of {figure.implementation}, {figure.rows} x {figure.steps}"
         if figure.measure.startswith("first call"):
             lines.append(f"{title}: {figure.problem or number(figure.value, figure.unit)}")
         elif figure.measure in ("copy", "empty launch") and figure.problem:
@@ -98,6 +104,9 @@ def sentences(figures: Sequence[Figure]) -> list[str]:
         elif figure.measure == "kernels":
             count = "" if figure.value is None else f"{figure.value:.0f} kernels, at most {figure.bound:.0f}: "
             lines.append(f"200 lengths from 1 to 4096, {figure.layout}: {count}{figure.problem or verdict(figure)}")
+        elif figure.unit == "%" and figure.measure != "memory":
+            said = figure.problem or f"{number(figure.value)} %, at most {number(figure.bound)}: {verdict(figure)}"
+            lines.append(f"{title}, {figure.rows} x {figure.steps}: {said}")
     memory = [figure for figure in figures if figure.measure == "memory"]
     if memory:
         lines += _memory_sentences(memory)
@@ -143,12 +152,21 @@ def summary(figures: Sequence[Figure]) -> str:
     return f"{len(figures)} figures: {met} bounds met, {short} short, {failed} failed"
 
 
-def markdown(run: Run, figures: Sequence[Figure]) -> str:
-    """The table and its circumstances, as a README wants them."""
-    lines = [_markdown_row(list(COLUMNS)), "|" + "|".join("---" if name in LEFT else "---:" for name in COLUMNS) + "|"]
-    lines += [_markdown_row(cells(figure)) for figure in figures if figure.measure in TIMES]
-    lines += ["", *(f"- {line.strip()}" for line in (*run_lines(run), *sentences(figures)))]
-    return "\n".join(lines) + "\n"
+def markdown(recorded: Sequence[Recorded]) -> str:
+    """A file as tables, one per run."""
+    parts = []
+    for one in recorded:
+        lines = table(COLUMNS, [cells(figure) for figure in one.figures if figure.measure in TIMES])
+        circumstances = (*machine_lines(one.run), run_line(one.run), *sentences(one.figures))
+        parts.append([*lines, "", *(f"- {line.strip()}" for line in circumstances)])
+    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+
+
+def table(columns: Iterable[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table: words left, numbers right."""
+    names = list(columns)
+    rule = "|" + "|".join("---" if name in LEFT else "---:" for name in names) + "|"
+    return [_markdown_row(names), rule, *map(_markdown_row, rows)]
 
 
 def _markdown_row(entries: Sequence[str]) -> str:

@@ -1,15 +1,22 @@
-"""Figures and the run that they come from, as JSON lines: the run first, then one figure a line."""
+"""Figures and the runs that they come from, as JSON lines.
+
+A file holds one algorithm on one GPU. A run is a line, then each of its figures is one, and each unit of work that is
+finished; the next run is appended. What is measured is staged in `unreleased`, and `promote` moves it to a version.
+"""
 
 from __future__ import annotations
 
 import datetime
+import functools
+import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import torch
 
@@ -17,6 +24,8 @@ from benchmarks.registry import TIMES, Configuration
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "benchmarks" / "results"
+STAGED = "unreleased"
+OURS = "rl-triton"
 SLACK = 0.05
 
 
@@ -27,6 +36,7 @@ class Run:
     Attributes:
         copy_bandwidth: bytes a second, read and written, of the run's own copy kernel.
         empty_launch: microseconds on the device of a kernel that does nothing.
+        sources: a digest of all code that was run.
     """
 
     algorithm: str
@@ -42,12 +52,12 @@ class Run:
     date: str
     copy_bandwidth: float | None = None
     empty_launch: float | None = None
+    sources: str | None = None
 
-    @property
-    def label(self) -> str:
-        """The name of its file: algorithm, suite where it is not the full one, and device."""
-        words = (self.algorithm, "" if self.suite == "full" else self.suite, self.device.lower())
-        return "-".join(word for word in "-".join(words).replace(" ", "-").split("-") if word)
+    def continues(self, other: Run) -> bool:
+        """Whether what the other run measured stands for this one."""
+        same = ("algorithm", "device", "driver", "threads", "torch", "triton", "python", "sources")
+        return self.sources is not None and all(getattr(self, name) == getattr(other, name) for name in same)
 
 
 @dataclass(frozen=True)
@@ -61,6 +71,8 @@ class Figure:
         add: the same measure of a `torch.add` of that shape, in the same unit.
         bytes: what the call has to read and write at least.
         of_copy: bytes over time, as a fraction of the run's copy bandwidth.
+        error: the largest difference from the float64 oracle, relative to the largest value.
+        implementation: what was measured, or the baseline.
         problem: why there is no value.
     """
 
@@ -79,12 +91,19 @@ class Figure:
     bytes: int | None = None
     of_copy: float | None = None
     problem: str = ""
+    error: float | None = None
+    implementation: str = OURS
 
     @classmethod
-    def of(cls, measure: str, configuration: Configuration, unit: str) -> Figure:
+    def of(cls, measure: str, configuration: Configuration, unit: str, implementation: str = OURS) -> Figure:
         """A figure that has yet to be measured."""
         c = configuration
-        return cls(measure=measure, rows=c.rows, steps=c.steps, layout=c.layout, inputs=c.inputs, unit=unit)
+        return cls(measure, c.rows, c.steps, c.layout, c.inputs, unit, implementation=implementation)
+
+    @property
+    def subject(self) -> tuple[str, str, int, int, str, str]:
+        """What it is a figure of: a later one of the same takes its place."""
+        return (self.implementation, self.measure, self.rows, self.steps, self.layout, self.inputs)
 
     @property
     def excess(self) -> float | None:
@@ -106,19 +125,28 @@ class Figure:
         return self.bytes / self.value * (1e6 if self.unit == "us" else 1e3)
 
 
-class Results:
-    """A file that every line is written to at once, so that what was measured outlives what follows."""
+@dataclass
+class Recorded:
+    """A run with its figures, and the units of work that it finished."""
 
-    def __init__(self, folder: Path | None, run: Run) -> None:
-        self.path = None if folder is None else folder / f"{run.label}.jsonl"
-        self.run = run
+    run: Run
+    figures: list[Figure] = field(default_factory=list)
+    finished: set[str] = field(default_factory=set)
+
+
+class Results:
+    """A run, and the end of a file that every line is written to at once: what was measured outlives what follows."""
+
+    def __init__(self, path: Path | None, run: Run) -> None:
+        self.path, self.run = path, run
         self.figures: list[Figure] = []
         self._file: IO[str] | None = None
 
     def __enter__(self) -> Results:
         if self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("w", encoding="utf-8")
+            _end_last_line(self.path)
+            self._file = self.path.open("a", encoding="utf-8")
         self._write({"run": asdict(self.run)})
         return self
 
@@ -130,25 +158,87 @@ class Results:
         self.figures.append(figure)
         self._write({"figure": {name: value for name, value in asdict(figure).items() if value not in (None, "")}})
 
+    def finish(self, unit: str) -> None:
+        """Say that a unit of work need not be done again."""
+        self._write({"finished": unit})
+
     def _write(self, record: dict[str, object]) -> None:
         if self._file is not None:
             self._file.write(json.dumps(record) + "\n")
             self._file.flush()
 
 
-def load(path: Path) -> tuple[Run, list[Figure]]:
+def _end_last_line(path: Path) -> None:
+    """Drop what a run that was killed left of a line."""
+    if path.exists():
+        text = path.read_bytes()
+        if not text.endswith(b"\n"):
+            path.write_bytes(text[: text.rfind(b"\n") + 1])
+
+
+def load(path: Path) -> list[Recorded]:
     """Read a file of results.
 
     Raises:
         OSError: it cannot be read.
         ValueError: it is not one.
     """
-    lines = path.read_text(encoding="utf-8").splitlines()
+    recorded: list[Recorded] = []
     try:
-        first, *others = [json.loads(line) for line in lines if line.strip()]
-        return Run(**first["run"]), [Figure(**record["figure"]) for record in others]
-    except (ValueError, KeyError, TypeError) as error:
+        for line in filter(str.strip, path.read_text(encoding="utf-8").splitlines()):
+            ((kind, content),) = json.loads(line).items()
+            if kind == "run":
+                recorded.append(Recorded(Run(**content)))
+            elif kind == "figure":
+                recorded[-1].figures.append(Figure(**content))
+            elif kind == "finished":
+                recorded[-1].finished.add(content)
+            else:
+                raise KeyError(kind)
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise ValueError(f"{path} is no file of results") from error
+    if not recorded:
+        raise ValueError(f"{path} is no file of results")
+    return recorded
+
+
+def latest(recorded: list[Recorded]) -> dict[Figure, Run]:
+    """The last figure of each subject that has a value, or else a problem, with its run."""
+    found: dict[tuple[Any, ...], tuple[Figure, Run]] = {}
+    for one in recorded:
+        for figure in one.figures:
+            before = found.get(figure.subject)
+            if before is None or figure.value is not None or before[0].value is None:
+                found[figure.subject] = (figure, one.run)
+    return dict(found.values())
+
+
+def finished_units(path: Path, run: Run) -> set[str]:
+    """What need not be measured again in a run, because one under the same circumstances has done it."""
+    if not path.exists():
+        return set()
+    return set().union(*(one.finished for one in load(path) if run.continues(one.run)))
+
+
+def promote(version: str, folder: Path = FOLDER) -> Path:
+    """Move what is staged to a version; the folder it went to.
+
+    Raises:
+        ValueError: no version, one that is there already, or nothing staged.
+    """
+    if not re.fullmatch(r"\d+\.\d+\.\d+([a-z0-9.]+)?", version):
+        raise ValueError(f"VERSION: expected a version such as 0.1.0, got {version!r}")
+    staged, target = folder / STAGED, folder / version
+    if target.exists():
+        raise ValueError(f"VERSION: {target} is there already, and results of a version stay as they are")
+    if not any(staged.rglob("*.jsonl")):
+        raise ValueError(f"VERSION: nothing is staged in {staged}")
+    return staged.rename(target)
+
+
+def slug(words: str) -> str:
+    """A device's name as that of a folder."""
+    return re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-")
 
 
 def describe_run(
@@ -181,7 +271,19 @@ def describe_run(
         date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         copy_bandwidth=copy_bandwidth,
         empty_launch=empty_launch,
+        sources=digest_of_sources(),
     )
+
+
+@functools.cache
+def digest_of_sources() -> str:
+    """Changes with any line of the packages and of the benchmarks, whether git knows the tree or not."""
+    digest = hashlib.sha256()
+    for pattern in ("packages/*/src/**/*.py", "shared/*/src/**/*.py", "benchmarks/**/*.py"):
+        for file in sorted(ROOT.glob(pattern)):
+            if "tests" not in file.relative_to(ROOT).parts:
+                digest.update(file.relative_to(ROOT).as_posix().encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _triton_version() -> str | None:

@@ -11,6 +11,7 @@ from benchmarks.registry import Configuration, Target
 FLOAT_FLAGS: dict[str, Any] = {"flags": torch.float32}
 BOOL_FLAGS: dict[str, Any] = {"flags": torch.bool}
 BFLOAT16: dict[str, Any] = {"dtype": torch.bfloat16, "flags": torch.bool}
+FEW_ACTIONS = 4
 TIME_MAJOR: dict[str, Any] = {"time_major": True}
 
 

@@ -1,60 +1,162 @@
-"""The runs: which figures are measured, and in which order. Every figure is written and shown as it comes."""
+"""A run: units of work one after the other, every figure written and shown as it comes.
+
+It can be interrupted at any time: what is finished is not measured again by the next run of the same code.
+"""
 
 from __future__ import annotations
 
-import itertools
+import contextlib
+import fnmatch
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
 import torch
 
 from benchmarks import report
-from benchmarks.compilation import first_call_figures, kernel_figures
 from benchmarks.guard import guarded
-from benchmarks.memory import memory_figures
-from benchmarks.neighbours import EXPONENTS, sweep_figures
+from benchmarks.measuring import BASELINES_BY_NAME, Measuring
+from benchmarks.monotonicity import faster_though_larger
+from benchmarks.own_process import ask
+from benchmarks.progress import Progress
 from benchmarks.references import COPIED_ELEMENTS, copy_bandwidth, empty_launch_time
-from benchmarks.registry import Algorithm, Target
-from benchmarks.results import Figure, Results, describe_run
-from benchmarks.targets import target_figure
+from benchmarks.registry import TIMES, Algorithm
+from benchmarks.results import OURS, Figure, Results, Run, describe_run, finished_units
+from benchmarks.suites import Suite, Unit
 
-Suite = Literal["full", "quick", "check"]
 CPU_THREADS = 2
+# What is left of a time limit has to be more, or the compiler's cache is not begun to be filled.
+SECONDS_TO_COMPILE = 60.0
+# Of a compiled baseline's time in the same run, for the safeguard.
+MOST_OF_COMPILED = 50.0
 
 
-def run_suite(algorithm: Algorithm, suite: Suite, device: torch.device, folder: Path | None) -> Results:
-    """Measure one algorithm; the results, which are also in a file of `folder`."""
-    on_gpu = device.type == "cuda"
-    before: list[Figure] = []
-    if on_gpu:
-        if suite != "check":
-            before += first_call_figures(algorithm, device)
-        before += reference_figures(device)
-    else:
+@dataclass
+class Outcome:
+    """What a run measured, and whether it came to its end."""
+
+    figures: list[Figure] = field(default_factory=list)
+    paths: list[Path] = field(default_factory=list)
+    skipped: int = 0
+    left: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The work of a run.
+
+    Attributes:
+        folder: where files go, one per algorithm; None writes none.
+        time_limit: seconds after which no unit is begun that may not be done in time.
+        compile_jobs: processes that fill the compiler's cache beforehand.
+    """
+
+    suite: Suite
+    device: torch.device
+    units: dict[str, list[Unit]]
+    folder: Path | None
+    resume: bool = True
+    time_limit: float | None = None
+    compile_jobs: int = 1
+
+    def path(self, algorithm: str) -> Path | None:
+        return None if self.folder is None else self.folder / f"{algorithm}.jsonl"
+
+
+def run_plan(plan: Plan, outcome: Outcome) -> None:
+    """Measure; the outcome is filled as it comes, so that it is there after an interrupt too."""
+    if plan.device.type == "cpu":
         torch.set_num_threads(CPU_THREADS)
-    values = {figure.measure: figure.value for figure in before}
-    copied, launched = values.get("copy"), values.get("empty launch")
-    run = describe_run(algorithm.name, suite, device, copy_bandwidth=copied, empty_launch=launched)
-    targets = select_targets(algorithm, suite, device)
-    with Results(folder, run) as results:
-        _show(report.run_lines(run))
-        if on_gpu and algorithm.bounds_from not in run.device:
-            _show([f"Bounds in microseconds are for an {algorithm.bounds_from}, so they are left out here."])
-        _show([report.terminal_row(list(report.COLUMNS))])
-        for target in targets:
-            figure = target_figure(algorithm, target, device, run)
-            results.add(figure)
-            _show([report.terminal_line(figure)])
-        _sum_up(results, before)
-        if on_gpu and suite != "check":
-            _sum_up(results, memory_figures(algorithm, targets, device))
-        if on_gpu and suite == "full":
-            _sum_up(results, kernel_figures(algorithm, device))
-            for time_major, exponent in itertools.product((False, True), EXPONENTS):
-                _sum_up(results, sweep_figures(algorithm, exponent, time_major, device, launched or 0.0))
-    return results
+    blank = describe_run("", plan.suite, plan.device)
+    left = {name: _unfinished(plan, name, replace(blank, algorithm=name)) for name in plan.units}
+    outcome.left = sum(map(len, left.values()))
+    outcome.skipped = sum(map(len, plan.units.values())) - outcome.left
+    if not outcome.left:
+        return
+    with Progress(outcome.left) as progress:
+        references = reference_figures(plan.device) if plan.device.type == "cuda" else ()
+        values = {figure.measure: figure.value for figure in references}
+        run = replace(blank, copy_bandwidth=values.get("copy"), empty_launch=values.get("empty launch"))
+        progress.show(*report.machine_lines(run), *report.sentences(references))
+        measuring = Measuring(plan.device)
+        for name, units in left.items():
+            if not units:
+                continue
+            own_run = replace(run, algorithm=name)
+            if not _run_algorithm(plan, own_run, units, references, measuring, progress, outcome):
+                return
+
+
+def _unfinished(plan: Plan, name: str, run: Run) -> list[Unit]:
+    path = plan.path(name)
+    done = finished_units(path, run) if path is not None and plan.resume else set()
+    return [unit for unit in plan.units[name] if unit.id not in done]
+
+
+def _run_algorithm(
+    plan: Plan,
+    run: Run,
+    units: Sequence[Unit],
+    references: Sequence[Figure],
+    measuring: Measuring,
+    progress: Progress,
+    outcome: Outcome,
+) -> bool:
+    """Whether all units were done before the time limit."""
+    with Results(plan.path(run.algorithm), run) as results:
+        if results.path is not None:
+            outcome.paths.append(results.path)
+        progress.show(report.run_line(run))
+        for figure in references:
+            _add(figure, results, outcome)
+        if progress.elapsed + SECONDS_TO_COMPILE > (plan.time_limit or math.inf):
+            return False
+        fill_compiler_cache(units, plan.device, plan.compile_jobs)
+        progress.show(report.terminal_row(list(report.COLUMNS)))
+        for unit in units:
+            if progress.elapsed + progress.longest_unit > (plan.time_limit or math.inf):
+                return False
+            progress.start(f"{run.algorithm}: {unit.id}")
+            figures = []
+            for figure in measuring.figures(unit, run):
+                _add(figure, results, outcome)
+                figures.append(figure)
+                if figure.measure in TIMES:
+                    progress.show(report.terminal_line(figure))
+            progress.show(*report.sentences(figures))
+            if not any(figure.problem for figure in figures):
+                results.finish(unit.id)
+            progress.finish()
+            outcome.left -= 1
+        if plan.suite == "safeguard":
+            for figure in ratio_figures(results.figures):
+                _add(figure, results, outcome)
+                progress.show(*report.sentences([figure]))
+        progress.show(*faster_though_larger(results.figures))
+    return True
+
+
+def _add(figure: Figure, results: Results, outcome: Outcome) -> None:
+    results.add(figure)
+    outcome.figures.append(figure)
+
+
+def fill_compiler_cache(units: Iterable[Unit], device: torch.device, jobs: int) -> None:
+    """Compile several baselines at a time, each in a process of its own; what fails says so when it is measured."""
+    compiled = [baseline.name for baseline in BASELINES_BY_NAME.values() if baseline.own_process]
+    waiting = [unit for unit in units if unit.what in compiled]
+    if jobs <= 1 or len(waiting) <= 1:
+        return
+
+    def compile_one(unit: Unit) -> None:
+        assert unit.configuration is not None
+        with contextlib.suppress(Exception):
+            ask(BASELINES_BY_NAME[unit.what].option, unit.algorithm, unit.configuration, device, ())
+
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(compile_one, waiting))
 
 
 def reference_figures(device: torch.device) -> tuple[Figure, Figure]:
@@ -67,23 +169,30 @@ def reference_figures(device: torch.device) -> tuple[Figure, Figure]:
     )
 
 
-def select_targets(algorithm: Algorithm, suite: Suite, device: torch.device) -> Sequence[Target]:
-    """The figures of a suite that have a row of the table."""
-    if suite == "check":
-        return algorithm.safeguards
-    targets = algorithm.targets if device.type == "cuda" else algorithm.cpu_targets
-    return [target for target in targets if target.quick] if suite == "quick" else targets
+def ratio_figures(figures: Sequence[Figure]) -> list[Figure]:
+    """Our times as percentages of those of the compiled baseline, with a bound."""
+    ours = {figure.subject[1:]: figure for figure in figures if figure.implementation == OURS}
+    ratios = []
+    for other in figures:
+        mine = ours.get(other.subject[1:])
+        if other.implementation == "torch.compile" and mine is not None and other.measure in TIMES:
+            blank = replace(mine, measure=f"{mine.measure}, of torch.compile", unit="%", bound=MOST_OF_COMPILED)
+            blank = replace(blank, value=None, low=None, high=None, add=None, bytes=None, of_copy=None, bound_from="")
+            problem = mine.problem or other.problem
+            if problem or not mine.value or not other.value:
+                ratios.append(replace(blank, problem=problem or "not measured"))
+            else:
+                ratios.append(replace(blank, value=100 * mine.value / other.value))
+    return ratios
 
 
-def _sum_up(results: Results, figures: Iterable[Figure]) -> None:
-    """Add figures that have no row of the table."""
-    added = []
-    for figure in figures:
-        results.add(figure)
-        added.append(figure)
-    _show(report.sentences(added))
+def algorithms_named(patterns: Sequence[str], known: dict[str, Algorithm]) -> list[Algorithm]:
+    """The entries that any of the patterns names.
 
-
-def _show(lines: Iterable[str]) -> None:
-    for line in lines:
-        print(line, flush=True)
+    Raises:
+        ValueError: a pattern names none.
+    """
+    for pattern in patterns:
+        if not fnmatch.filter(known, pattern):
+            raise ValueError(f"--algos: expected some of {', '.join(known)}, got {pattern}")
+    return [entry for name, entry in known.items() if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]

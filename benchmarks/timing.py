@@ -5,7 +5,8 @@
     amortised   wall time of many calls in a row, divided by the calls; minimum over five trials
     wall        wall time of one call on the CPU; minimum over five trials of the median
 
-All in microseconds. Inputs stay where the call before left them, in the cache if they fit there.
+All in microseconds. What takes long is repeated less often.
+Inputs stay where the call before left them, in the cache if they fit there.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 TRIALS = 5
+SECONDS_PER_TRIAL = 0.2
 
 
 class Timing(NamedTuple):
@@ -65,8 +67,7 @@ def device_time(call: Callable[[], Any], *, calls: int = 50, replays: int = 9) -
 
 def full_call_time(call: Callable[[], Any], *, repeats: int = 50) -> Timing:
     """What a caller waits for who calls once and then needs the result."""
-    for _ in range(10):
-        call()
+    repeats = _affordable(call, repeats, torch.cuda.synchronize)
     start, end = _event(), _event()
 
     def once() -> float:
@@ -83,8 +84,7 @@ def full_call_time(call: Callable[[], Any], *, repeats: int = 50) -> Timing:
 
 def amortised_time(call: Callable[[], Any], *, calls: int = 400) -> Timing:
     """What one of many calls in a row costs: the host's or the device's time, whichever is longer."""
-    for _ in range(10):
-        call()
+    calls = _affordable(call, calls, torch.cuda.synchronize)
 
     def trial() -> float:
         torch.cuda.synchronize()
@@ -97,18 +97,29 @@ def amortised_time(call: Callable[[], Any], *, calls: int = 400) -> Timing:
     return _best_trial([trial() for _ in range(TRIALS)])
 
 
-def wall_time(call: Callable[[], Any], *, seconds_per_trial: float = 0.2) -> Timing:
-    """What a call on the CPU takes."""
+def wall_time(call: Callable[[], Any]) -> Timing:
+    """What a call takes whose result is on the CPU."""
 
     def once() -> float:
         begin = time.perf_counter()
         call()
         return (time.perf_counter() - begin) * 1e6
 
-    once()
-    repeats = max(3, min(50, int(seconds_per_trial * 1e6 / once())))
-    trials = [[once() for _ in range(repeats)] for _ in range(TRIALS)]
-    return Timing(min(map(statistics.median, trials)), min(map(min, trials)), max(map(max, trials)))
+    repeats = _affordable(call, 50)
+    return _best_trial([statistics.median(once() for _ in range(repeats)) for _ in range(TRIALS)])
+
+
+def _affordable(call: Callable[[], Any], most: int, wait: Callable[[], None] = lambda: None) -> int:
+    """How often a call can be repeated within a trial, at least three times. It is warm afterwards."""
+    call()
+    wait()
+    begin = time.perf_counter()
+    call()
+    wait()
+    repeats = max(3, min(most, int(SECONDS_PER_TRIAL / max(time.perf_counter() - begin, 1e-9))))
+    for _ in range(min(repeats, 8)):
+        call()
+    return repeats
 
 
 def _event() -> Any:

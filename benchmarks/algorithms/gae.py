@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks import torchrl_calls
 from benchmarks.registry import Algorithm, Arguments, Configuration, Target, bytes_once, imported
 from benchmarks.rollouts import GAMMA, LAMBDA, Rollout
 from benchmarks.shapes import BFLOAT16, BOOL_FLAGS, FLOAT_FLAGS, TIME_MAJOR, calls, device
@@ -118,6 +119,7 @@ GAE = Algorithm(
     reference=imported("rl_triton_gae.reference", "compute_gae"),
     arguments=make_arguments,
     whole=whole,
+    torchrl=torchrl_calls.gae,
     bytes_moved=bytes_once,
     bounds_from="H200",
     targets=TARGETS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from benchmarks import torchrl_calls
 from benchmarks.registry import Algorithm, Arguments, Configuration, bytes_once, imported
 from benchmarks.rollouts import GAMMA, LAMBDA, Rollout
 from benchmarks.shapes import common_cpu_targets, common_safeguards, common_targets
@@ -41,6 +42,7 @@ LAMBDA_RETURNS = Algorithm(
     reference=imported("rl_triton_lambda.reference", "compute_lambda_returns"),
     arguments=make_arguments,
     whole=whole,
+    torchrl=torchrl_calls.lambda_returns,
     bytes_moved=bytes_once,
     bounds_from="H200",
     targets=common_targets(4.1),

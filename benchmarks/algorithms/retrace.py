@@ -8,11 +8,9 @@ import torch
 
 from benchmarks.registry import Algorithm, Arguments, Configuration, Target, bytes_once, imported
 from benchmarks.rollouts import GAMMA, LAMBDA, Rollout
-from benchmarks.shapes import BOOL_FLAGS, common_cpu_targets, device
+from benchmarks.shapes import BOOL_FLAGS, FEW_ACTIONS, common_cpu_targets, device
 from benchmarks.variants import starts_at, variant
 from benchmarks.whole_arrays import Array, BackwardWindow, Scan, namespace, take
-
-FEW_ACTIONS = 4
 
 
 def make_arguments(configuration: Configuration, device: torch.device) -> Arguments:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from benchmarks.registry import Algorithm, Arguments, Configuration, Target, bytes_once, imported
 from benchmarks.rollouts import Rollout
-from benchmarks.shapes import FLOAT_FLAGS, calls, device
+from benchmarks.shapes import BOOL_FLAGS, calls, device
 from benchmarks.variants import option, variant
 from benchmarks.whole_arrays import Array, Scan, namespace
 
@@ -49,9 +49,9 @@ def has_few_responses(configuration: Configuration) -> bool:
 
 
 TARGETS = (
-    *calls(512, 8, FLOAT_FLAGS, None, quick=True),
+    *calls(512, 8, BOOL_FLAGS, None, quick=True),
     *(
-        device(prompts, samples, FLOAT_FLAGS, quick=quick)
+        device(prompts, samples, BOOL_FLAGS, quick=quick)
         for prompts, samples, quick in ((64, 8, False), (512, 8, True), (1024, 64, False), (16384, 16, True))
     ),
 )

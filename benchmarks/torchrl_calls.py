@@ -1,0 +1,86 @@
+"""The same calls of TorchRL.
+
+It has the time axis second and a feature axis last, and wants V(s_{t+1}) at every step, which is made ready before
+a call is timed. Where it has a loop and a vectorised form, the faster counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.registry import Arguments
+from benchmarks.whole_arrays import BackwardWindow
+
+Call = Callable[[], Any]
+UNKNOWN = ("mask", "boundary", "return_targets", "normalize", "leak")
+
+
+def gae(arguments: Arguments) -> Call | None:
+    if any(name in arguments for name in UNKNOWN):
+        return None
+    from torchrl.objectives.value.functional import generalized_advantage_estimate, vec_generalized_advantage_estimate
+
+    window, values = BackwardWindow(arguments), arguments["values"]
+    into, back = _layout(arguments["time_dim"])
+    ready = {
+        "gamma": arguments["gamma"],
+        "lmbda": arguments["lambda_"],
+        "state_value": into(values),
+        "next_state_value": into(window.continuation(window.following(values), window.outside())),
+        "reward": into(arguments["rewards"]),
+        "done": into(window.terminated | window.interrupted),
+        "terminated": into(window.terminated),
+    }
+    forms = (generalized_advantage_estimate, vec_generalized_advantage_estimate)
+    return _faster([_first_of(form, ready, back) for form in forms])
+
+
+def lambda_returns(arguments: Arguments) -> Call | None:
+    if any(name in arguments for name in UNKNOWN):
+        return None
+    from torchrl.objectives.value.functional import td_lambda_return_estimate, vec_td_lambda_return_estimate
+
+    window, next_values = BackwardWindow(arguments), arguments["next_values"]
+    into, back = _layout(arguments["time_dim"])
+    outside = window.outside() if "bootstrap_values" in arguments else next_values
+    ready = {
+        "gamma": arguments["gamma"],
+        "lmbda": arguments["lambda_"],
+        "next_state_value": into(window.continuation(next_values, outside)),
+        "reward": into(arguments["rewards"]),
+        "done": into(window.terminated | window.interrupted),
+        "terminated": into(window.terminated),
+    }
+    forms = (td_lambda_return_estimate, vec_td_lambda_return_estimate)
+    return _faster([lambda form=form: back(form(**ready)) for form in forms])
+
+
+def _layout(dim: int) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+    """Into the layout of TorchRL, and back."""
+    return (
+        lambda x: x.movedim(dim, 1).contiguous().unsqueeze(-1),
+        lambda x: x.squeeze(-1).movedim(1, dim),
+    )
+
+
+def _first_of(form: Callable[..., Any], ready: Arguments, back: Callable[[Tensor], Tensor]) -> Call:
+    return lambda: back(form(**ready)[0])
+
+
+def _faster(calls: Sequence[Call]) -> Call:
+    return min(calls, key=_seconds)
+
+
+def _seconds(call: Call) -> float:
+    """Of the second call: the first one may have something to set up."""
+    for _ in range(2):
+        begin = time.perf_counter()
+        outputs = call()
+        if outputs.is_cuda:
+            torch.cuda.synchronize(outputs.device)
+    return time.perf_counter() - begin
