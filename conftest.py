@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 
 import pytest
 import torch
@@ -18,8 +19,8 @@ else:
 
 MARKERS = {
     "gpu": "needs a GPU with Triton; skipped where torch sees none (--require-gpu: an error instead)",
-    "perf": "compares timings, so it wants a quiet machine; runs with --perf",
-    "slow": "takes more than a few seconds; runs with --slow",
+    "perf": "compares timings, so it wants a quiet machine; runs with --perf, or where -m names it",
+    "slow": "takes more than a few seconds; runs with --slow, or where -m names it",
 }
 
 
@@ -50,8 +51,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     skips = {}
     if not torch.cuda.is_available():
         skips["gpu"] = pytest.mark.skip(reason="needs a GPU: torch.cuda.is_available() is False")
+    # Tests that an expression leaves out are not run anyway.
+    named = re.findall(r"\w+", config.getoption("-m"))
     for name in ("perf", "slow"):
-        if not config.getoption(f"--{name}"):
+        if not config.getoption(f"--{name}") and name not in named:
             skips[name] = pytest.mark.skip(reason=f"marked {name}: run with --{name}")
     for item in items:
         for name, skip in skips.items():

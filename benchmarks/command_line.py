@@ -57,7 +57,9 @@ def make_parser() -> OneLineParser:
         description="Measure the algorithms, or show what was measured.",
         allow_abbrev=False,
     )
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="{" + ",".join((*SUITES, "show", "promote")) + "}"
+    )
     for name, meaning in SUITES.items():
         add_suite_options(commands.add_parser(name, help=meaning, description=meaning, allow_abbrev=False))
     shown = commands.add_parser("show", help="show a file of results as Markdown tables", allow_abbrev=False)

@@ -40,12 +40,12 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Checked:
-    """A call whose result is right: how it is timed, its error, the bytes it moves, and seconds of a first call."""
+    """A call whose result is right: how it is timed, its error, the bytes it moves, and what a first call took."""
 
     time: Callable[[Measure], Timing]
     error: float
     moved: int = 0
-    first_call: float | None = None
+    first_call: tuple[str, float] | None = None
 
 
 class Measuring:
@@ -107,7 +107,8 @@ class Measuring:
         measures = tuple(target.measure for target in unit.targets)
         option = BASELINES_BY_NAME[unit.what].option
         answer = ask(option, unit.algorithm, unit.configuration, self.device, measures)
-        return Checked(answer["timings"].__getitem__, answer["error"], first_call=answer["first_call"])
+        how = "first call, from its cache" if answer["from_cache"] else "first call, compiling"
+        return Checked(answer["timings"].__getitem__, answer["error"], first_call=(how, answer["first_call"]))
 
     def _timed(self, unit: Unit, prepare: Callable[[], Checked], run: Run) -> Iterator[Figure]:
         """The figures of one configuration; where the result is wrong, or there is none, none has a value."""
@@ -131,8 +132,8 @@ class Measuring:
                 figure = guarded(figure, partial(self._beside_references, target, checked.moved, run))
             yield figure
         if checked.first_call is not None:
-            blank = Figure.of("first call", unit.targets[0].configuration, "ms", unit.what)
-            yield replace(blank, value=checked.first_call * 1e3)
+            how, seconds = checked.first_call
+            yield replace(Figure.of(how, unit.targets[0].configuration, "ms", unit.what), value=seconds * 1e3)
 
     def _beside_references(self, target: Target, moved: int, run: Run, figure: Figure) -> Figure:
         """With a `torch.add` of the shape and the copy bandwidth of the run, and bounds made of them."""

@@ -15,6 +15,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 import torch
+import torch._dynamo.utils
 
 from benchmarks import oracle
 from benchmarks.baselines import BY_OPTION
@@ -31,7 +32,8 @@ def ask(
     device: torch.device,
     measures: tuple[Measure, ...],
 ) -> dict[str, Any]:
-    """The answer of a fresh process: the error, seconds of the first call, and a timing per measure.
+    """The answer of a fresh process: the error, seconds of the first call and whether its code came from the compiler's
+    cache, and a timing per measure.
 
     Raises:
         RuntimeError: the process failed or the result is wrong; the message says how.
@@ -97,7 +99,8 @@ def answer_to(request: dict[str, Any]) -> dict[str, Any]:
     except Exception as problem:  # whatever it is, the asking process writes it beside the figure
         first_line = (str(problem).strip() or "no message").splitlines()[0]
         return {"problem": f"{type(problem).__name__}: {first_line}"}
-    return {"error": error, "first_call": first_call, "timings": timings}
+    hits = torch._dynamo.utils.counters["inductor"]["fxgraph_cache_hit"]
+    return {"error": error, "first_call": first_call, "from_cache": hits > 0, "timings": timings}
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def test_the_answer_is_checked() -> None:
         "device": "cpu",
         "measures": [],
     }
-    assert set(own_process.answer_to(request)) == {"error", "first_call", "timings"}
+    assert set(own_process.answer_to(request)) == {"error", "first_call", "from_cache", "timings"}
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_safeguard_against_the_compiled_baseline(
 ) -> None:
     def answer(option: str, algorithm: Any, configuration: Any, device: Any, measures: tuple[str, ...]) -> Any:
         timings = dict.fromkeys(measures, (seconds * 1000000.0,) * 3)
-        return {"error": 0.0, "first_call": 1.0, "timings": timings}
+        return {"error": 0.0, "first_call": 1.0, "from_cache": False, "timings": timings}
 
     monkeypatch.setattr("benchmarks.measuring.ask", answer)
     assert run("safeguard") == exit_code
