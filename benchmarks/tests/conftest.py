@@ -72,7 +72,9 @@ class FakeGraph:
 
 
 @pytest.fixture
-def pretended_gpu(tiny_gae: Entries, monkeypatch: pytest.MonkeyPatch) -> Entries:
+def pretended_gpu(
+    tiny_gae: Entries, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Entries:
     """The run of a GPU with CPU tensors: everything but the device itself."""
 
     @contextlib.contextmanager
@@ -93,6 +95,8 @@ def pretended_gpu(tiny_gae: Entries, monkeypatch: pytest.MonkeyPatch) -> Entries
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
+    # Other processes may compile kernels meanwhile.
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
     make_arguments = tiny_gae.only.arguments
     tiny_gae.change(arguments=lambda configuration, device: make_arguments(configuration, CPU))
     monkeypatch.setattr(measuring, "add_call", lambda configuration, device: lambda: None)
