@@ -16,8 +16,9 @@ from typing import NoReturn
 
 import torch
 
-from benchmarks import report, results
+from benchmarks import document, plots, report, results
 from benchmarks.baselines import BY_OPTION
+from benchmarks.collection import collections, newest_version
 from benchmarks.registry import entries
 from benchmarks.suite import Outcome, Plan, algorithms_named, run_plan
 from benchmarks.suites import units_of
@@ -46,6 +47,8 @@ def main(arguments: Sequence[str]) -> int:
         if options.command == "promote":
             print(f"Now in {results.promote(options.version)}")
             return 0
+        if options.command == "report":
+            return write_report(options)
         return measure(options)
     except (OSError, ValueError) as error:
         parser.error(str(error))
@@ -58,10 +61,17 @@ def make_parser() -> OneLineParser:
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(
-        dest="command", required=True, metavar="{" + ",".join((*SUITES, "show", "promote")) + "}"
+        dest="command", required=True, metavar="{" + ",".join((*SUITES, "report", "show", "promote")) + "}"
     )
     for name, meaning in SUITES.items():
         add_suite_options(commands.add_parser(name, help=meaning, description=meaning, allow_abbrev=False))
+    reported = commands.add_parser(
+        "report", help="write docs/benchmarks.md, its pictures and the README's table from results", allow_abbrev=False
+    )
+    reported.add_argument("--version", metavar="VERSION", help="whose results; default: what is staged, else the last")
+    reported.add_argument("--gpu", metavar="LABEL", help="whose table stands in the README; default: the first")
+    reported.add_argument("--results", type=Path, default=results.FOLDER, metavar="DIR", help="where results are")
+    reported.add_argument("--to", type=Path, default=results.ROOT, metavar="DIR", help="the folder with the README")
     shown = commands.add_parser("show", help="show a file of results as Markdown tables", allow_abbrev=False)
     shown.add_argument("file", type=Path, metavar="FILE", help="a .jsonl of results")
     promoted = commands.add_parser("promote", help="move staged results to those of a version", allow_abbrev=False)
@@ -88,6 +98,28 @@ def add_suite_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--compile-jobs", type=int, metavar="N", help="compile so many baselines at a time; default: half the cores"
     )
+
+
+def write_report(options: argparse.Namespace) -> int:
+    """Render everything that is made of results; pictures where matplotlib is installed."""
+    version = options.version or newest_version(options.results)
+    found = collections(version, options.results)
+    labels = {collection.label: collection for collection in found}
+    shown = labels.get(results.slug(options.gpu)) if options.gpu else found[0]
+    if shown is None:
+        raise ValueError(f"--gpu: expected one of {', '.join(labels)}, got {options.gpu}")
+    docs, readme = options.to / "docs", options.to / "README.md"
+    text = document.with_table(readme.read_text(encoding="utf-8"), document.readme_table(shown))
+    try:
+        pictures = {collection.label: plots.draw_all(collection, docs / "benchmarks") for collection in found}
+    except ModuleNotFoundError as error:
+        print(f"No pictures: {error}", file=sys.stderr)
+        return 1
+    docs.mkdir(exist_ok=True)
+    (docs / "benchmarks.md").write_text(document.render(version, found, pictures), encoding="utf-8")
+    readme.write_text(text, encoding="utf-8")
+    print(f"Wrote {docs / 'benchmarks.md'}, {sum(map(len, pictures.values()))} pictures and the table of {readme}")
+    return 0
 
 
 def comma_separated(text: str) -> list[str]:

@@ -94,6 +94,7 @@ class Algorithm:
         targets: figures on a GPU, in the order of the table.
         cpu_targets: figures on the CPU.
         safeguards: the few figures of `--check`, with bounds that hold on any GPU.
+        actions: what configurations have that are not about the number of actions.
         torchrl: the same call of TorchRL, where that has one; None for arguments that it has no place for.
         is_sequential: whether a call is small enough to be compared with the sequential definition.
     """
@@ -109,7 +110,13 @@ class Algorithm:
     cpu_targets: tuple[Target, ...]
     safeguards: tuple[Target, ...]
     is_sequential: Callable[[Configuration], bool] = is_short
+    actions: int = 0
     torchrl: Callable[[Arguments], Callable[[], Any] | None] | None = None
+
+
+def plain(algorithm: Algorithm, rows: int, steps: int, **inputs: Any) -> Configuration:
+    """A configuration of a size, as most are measured."""
+    return Configuration(rows, steps, **({"actions": algorithm.actions} | inputs))
 
 
 def imported(module: str, name: str) -> Callable[[], Callable[..., Any]]:

@@ -47,12 +47,12 @@ def common_targets(short_rollout: float) -> tuple[Target, ...]:
     )
 
 
-def common_cpu_targets() -> tuple[Target, ...]:
+def common_cpu_targets(actions: int = 0) -> tuple[Target, ...]:
     return (
-        Target(Configuration(4096, 128), "wall", quick=True),
-        Target(Configuration(64, 512), "wall", quick=True),
-        Target(Configuration(1, 131072), "wall"),
-        Target(Configuration(64, 32768), "wall"),
+        Target(Configuration(4096, 128, actions=actions), "wall", quick=True),
+        Target(Configuration(64, 512, actions=actions), "wall", quick=True),
+        Target(Configuration(1, 131072, actions=actions), "wall"),
+        Target(Configuration(64, 32768, actions=actions), "wall"),
     )
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
 from benchmarks.baselines import BASELINES, BY_OPTION
 from benchmarks.neighbours import EXPONENTS
-from benchmarks.registry import Algorithm, Configuration, Measure, Target
+from benchmarks.registry import Algorithm, Configuration, Measure, Target, plain
 from benchmarks.results import OURS
-from benchmarks.shapes import BFLOAT16, FEW_ACTIONS, FLOAT_FLAGS
+from benchmarks.shapes import BFLOAT16, FLOAT_FLAGS
 
 Suite = Literal["release", "quick", "safeguard"]
 
@@ -107,28 +107,26 @@ def release_grid(algorithm: Algorithm) -> Iterator[Target]:
     """Every shape of the release suite, without bounds."""
     measures: dict[Configuration, tuple[Measure, ...]] = {}
     for size in MAIN:
-        measures[Configuration(*size)] = ("device", "full call", "amortised")
+        measures[plain(algorithm, *size)] = ("device", "full call", "amortised")
     for size in (*PRODUCTION, *SHORT, *LONG):
-        measures.setdefault(Configuration(*size), ("device", "full call"))
+        measures.setdefault(plain(algorithm, *size), ("device", "full call"))
     for size in TIME_MAJOR:
-        measures[Configuration(*size, time_major=True)] = ("device", "full call")
+        measures[plain(algorithm, *size, time_major=True)] = ("device", "full call")
     for size in HEADLINE:
         for inputs in (FLOAT_FLAGS, BFLOAT16, *([{"truncated": True}] if has_truncations(algorithm) else [])):
-            measures[Configuration(*size, **inputs)] = ("device", "full call", "amortised")
+            measures[plain(algorithm, *size, **inputs)] = ("device", "full call", "amortised")
     for configuration, several in measures.items():
         yield from (Target(configuration, measure) for measure in several)
 
 
 def is_compared(algorithm: Algorithm, suite: Suite, configuration: Configuration) -> bool:
     """Whether baselines are measured there too: where they mean most, since they take their time."""
-    plain = Configuration(configuration.rows, configuration.steps)
-    if configuration.actions in (0, FEW_ACTIONS):
-        configuration = replace(configuration, actions=0)
+    size = (configuration.rows, configuration.steps)
     if suite != "release" or is_variant(algorithm):
         return configuration == algorithm.cpu_targets[0].configuration
-    if configuration == replace(plain, truncated=True):
-        return (plain.rows, plain.steps) in HEADLINE
-    return configuration == plain and (plain.rows, plain.steps) in (*MAIN, *LONG)
+    if configuration == plain(algorithm, *size, truncated=True):
+        return size in HEADLINE
+    return configuration == plain(algorithm, *size) and size in (*MAIN, *LONG)
 
 
 def baseline_units(

@@ -94,7 +94,8 @@ RETRACE = Algorithm(
     bytes_moved=bytes_once,
     bounds_from="H200",
     targets=TARGETS,
-    cpu_targets=common_cpu_targets(),
+    cpu_targets=common_cpu_targets(actions=FEW_ACTIONS),
+    actions=FEW_ACTIONS,
     safeguards=SAFEGUARDS,
 )
 
