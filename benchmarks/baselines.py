@@ -52,14 +52,15 @@ class Baseline:
         """Whether there is anything to measure."""
         if self.longest is not None and configuration.steps > self.longest:
             return False
-        if self.option == "torchrl" and (algorithm.torchrl is None or not _is_installed("torchrl")):
+        if self.option == "torchrl" and (algorithm.torchrl is None or not is_installed("torchrl")):
             return False
-        if self.option.startswith("numpy") and (configuration.dtype == torch.bfloat16 or not _is_installed("numpy")):
+        if self.option.startswith("numpy") and (configuration.dtype == torch.bfloat16 or not is_installed("numpy")):
             return False
         return self.on_cpu or device.type == "cuda"
 
 
-def _is_installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
+    """Whether an optional module can be imported."""
     return importlib.util.find_spec(module) is not None
 
 

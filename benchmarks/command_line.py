@@ -19,6 +19,7 @@ import torch
 from benchmarks import document, plots, report, results
 from benchmarks.baselines import BY_OPTION
 from benchmarks.collection import collections, newest_version
+from benchmarks.end_to_end import run
 from benchmarks.registry import entries
 from benchmarks.suite import Outcome, Plan, algorithms_named, run_plan
 from benchmarks.suites import units_of
@@ -47,6 +48,8 @@ def main(arguments: Sequence[str]) -> int:
         if options.command == "promote":
             print(f"Now in {results.promote(options.version)}")
             return 0
+        if options.command == "end_to_end":
+            return measure_end_to_end(options)
         if options.command == "report":
             return write_report(options)
         return measure(options)
@@ -61,10 +64,16 @@ def make_parser() -> OneLineParser:
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(
-        dest="command", required=True, metavar="{" + ",".join((*SUITES, "report", "show", "promote")) + "}"
+        dest="command",
+        required=True,
+        metavar="{" + ",".join((*SUITES, "end_to_end", "report", "show", "promote")) + "}",
     )
     for name, meaning in SUITES.items():
         add_suite_options(commands.add_parser(name, help=meaning, description=meaning, allow_abbrev=False))
+    whole = commands.add_parser(
+        "end_to_end", help="the share of credit assignment in whole learning steps", allow_abbrev=False
+    )
+    add_common_options(whole)
     reported = commands.add_parser(
         "report", help="write docs/benchmarks.md, its pictures and the README's table from results", allow_abbrev=False
     )
@@ -80,10 +89,17 @@ def make_parser() -> OneLineParser:
 
 
 def add_suite_options(command: argparse.ArgumentParser) -> None:
+    add_common_options(command)
     command.add_argument(
         "--algos", type=comma_separated, default=["*"], metavar="LIST", help="names or patterns: gae,vtrace or 'gae*'"
     )
     command.add_argument("--shapes", type=sizes, default=[], metavar="LIST", help="only these: 4096x128,16384x512")
+    command.add_argument(
+        "--compile-jobs", type=int, metavar="N", help="compile so many baselines at a time; default: half the cores"
+    )
+
+
+def add_common_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--baselines", type=comma_separated, metavar="LIST", help=f"some of {','.join(BY_OPTION)}; or all, or none"
     )
@@ -95,9 +111,6 @@ def add_suite_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--no-update", action="store_true", help="print only, and write nothing")
     command.add_argument("--fresh", action="store_true", help="measure again what is there already")
     command.add_argument("--time-limit", type=positive, metavar="SECONDS", help="stop in time before it is over")
-    command.add_argument(
-        "--compile-jobs", type=int, metavar="N", help="compile so many baselines at a time; default: half the cores"
-    )
 
 
 def write_report(options: argparse.Namespace) -> int:
@@ -153,14 +166,7 @@ def measure(options: argparse.Namespace) -> int:
     }
     if not any(units.values()):
         raise ValueError("--shapes: none of them is in this suite")
-    device_name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    folder = None
-    if not options.no_update and (options.command != "safeguard" or options.out):
-        folder = (options.out or results.FOLDER / results.STAGED) / results.slug(options.gpu or device_name)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ValueError(f"--out {folder}: {error.strerror}") from error
+    folder = None if options.command == "safeguard" and not options.out else folder_for(options, device)
     jobs = options.compile_jobs or (max(1, (os.cpu_count() or 1) // 2) if device.type == "cuda" else 1)
     plan = Plan(options.command, device, units, folder, not options.fresh, options.time_limit, jobs)
     outcome = Outcome()
@@ -170,6 +176,37 @@ def measure(options: argparse.Namespace) -> int:
         print(f"\nInterrupted with {outcome.left} units left; the same command goes on.", file=sys.stderr)
         return 130
     return conclude(plan, outcome)
+
+
+def folder_for(options: argparse.Namespace, device: torch.device) -> Path | None:
+    """Where results go, which is there then; None where nothing is to be written."""
+    if options.no_update:
+        return None
+    name = options.gpu or (torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU")
+    folder: Path = (options.out or results.FOLDER / results.STAGED) / results.slug(name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--out {folder}: {error.strerror}") from error
+    return folder
+
+
+def measure_end_to_end(options: argparse.Namespace) -> int:
+    device = find_device(options.device)
+    who = run.implementations_named(baselines_named(options.baselines))
+    folder = folder_for(options, device)
+    try:
+        figures, left = run.run_scenarios(
+            device, folder, resume=not options.fresh, time_limit=options.time_limit, implementations=who
+        )
+    except KeyboardInterrupt:
+        print("\nInterrupted; the same command goes on.", file=sys.stderr)
+        return 130
+    print(report.summary(figures) + (f"; {folder}" if folder else ""))
+    if left:
+        print(f"The time limit left {left} units; the same command goes on.")
+        return 3
+    return int(any(figure.problem for figure in figures))
 
 
 def conclude(plan: Plan, outcome: Outcome) -> int:

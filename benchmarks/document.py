@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from benchmarks import report
 from benchmarks.collection import Collection, microseconds
+from benchmarks.end_to_end import run
 from benchmarks.monotonicity import faster_though_larger
 from benchmarks.registry import TIMES, Measure, entries, plain
 from benchmarks.results import OURS, Figure
@@ -49,6 +50,14 @@ loop in NumPy on the CPU; and arrays of NumPy that are copied to the GPU and bac
 """
 
 
+END_TO_END = """\
+A learner's whole step, and credit assignment in it, on the device's clock. `PPO` is an update with 4 epochs of 4
+minibatches at the size of Isaac Gym's Ant, without the simulator: where networks are large, credit assignment hardly
+matters whoever computes it. `Tokens` goes from log-probabilities to the gradient of the loss, without the language
+model, whose passes take far longer. `APPO` answers small batches at once. Matrices are multiplied in TensorFloat-32.
+"""
+
+
 def render(version: str, collections: Sequence[Collection], plots: dict[str, list[tuple[str, str]]]) -> str:
     """The whole document. `plots` has titles and file names for each device."""
     parts = [INTRODUCTION]
@@ -65,10 +74,29 @@ def _device_parts(version: str, collection: Collection, plots: Sequence[tuple[st
         yield f"### {title}\n\n![{title}](benchmarks/{file})"
     yield "### Where another is faster\n\n" + "\n".join(losses(collection))
     yield "### What is not as it should be\n\n" + "\n".join(exceptions(collection))
+    if rows := end_to_end(collection):
+        yield "### Whole learning steps\n\n" + "\n".join((END_TO_END, *rows))
     yield "### Accuracy\n\n" + "\n".join(accuracy(collection))
     for algorithm in collection.figures:
         if algorithm in entries() and (rows := shapes(collection, algorithm)):
             yield f"### {algorithm}\n\n" + "\n".join((*rows, *_sentences(collection, algorithm)))
+
+
+def end_to_end(collection: Collection) -> list[str]:
+    """What a step takes, and credit assignment in it."""
+    found = {figure.subject: figure for figure in collection.figures.get(run.NAME, ())}
+    rows = []
+    for figure in found.values():
+        name, _, what = figure.measure.partition(": ")
+        if what != run.STEP:
+            continue
+        credit = found.get((figure.implementation, f"{name}: {run.CREDIT}", *figure.subject[2:]))
+        if figure.value is None or credit is None or credit.value is None:
+            said = [figure.problem or NOTHING, NOTHING, NOTHING]
+        else:
+            said = [_duration(figure), _duration(credit), f"{credit.value / figure.value:.1%}"]
+        rows.append([name, f"{figure.rows} x {figure.steps}", figure.implementation, *said])
+    return _table(["learner", "N x T", "what", "step", "credit assignment", "share"], rows) if rows else []
 
 
 def _circumstances(collection: Collection) -> Iterable[str]:
