@@ -52,6 +52,8 @@ class Baseline:
         """Whether there is anything to measure."""
         if self.longest is not None and configuration.steps > self.longest:
             return False
+        if self.option in ("loop", "numpy") and not algorithm.has_loop:
+            return False
         if self.option == "torchrl" and (algorithm.torchrl is None or not is_installed("torchrl")):
             return False
         if self.option.startswith("numpy") and (configuration.dtype == torch.bfloat16 or not is_installed("numpy")):

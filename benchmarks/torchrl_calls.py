@@ -17,7 +17,7 @@ from benchmarks.registry import Arguments
 from benchmarks.whole_arrays import BackwardWindow
 
 Call = Callable[[], Any]
-UNKNOWN = ("mask", "boundary", "return_targets", "normalize", "leak")
+UNKNOWN = ("mask", "boundary", "cu_seqlens", "return_targets", "normalize", "leak")
 
 
 def gae(arguments: Arguments) -> Call | None:

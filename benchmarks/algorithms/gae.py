@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import torchrl_calls
+from benchmarks.packing import packed
 from benchmarks.registry import Algorithm, Arguments, Configuration, Target, bytes_once, imported
 from benchmarks.rollouts import GAMMA, LAMBDA, Rollout
 from benchmarks.shapes import BFLOAT16, BOOL_FLAGS, FLOAT_FLAGS, TIME_MAJOR, calls, device
@@ -132,5 +133,6 @@ ENTRIES = (
     variant(GAE, "targets", option(return_targets=True)),
     variant(GAE, "mask", masked),
     variant(GAE, "starts_at", starts_at),
+    packed(GAE),
     variant(GAE, "normalize", option(normalize=True), reference=normalized_reference, whole=whole_normalized),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from benchmarks.packing import packed
 from benchmarks.registry import Algorithm, Arguments, Configuration, bytes_once, imported
 from benchmarks.rollouts import GAMMA, Rollout
 from benchmarks.shapes import common_cpu_targets, common_safeguards, common_targets
@@ -41,4 +42,9 @@ RETURNS = Algorithm(
     cpu_targets=common_cpu_targets(),
     safeguards=common_safeguards(),
 )
-ENTRIES = (RETURNS, variant(RETURNS, "mask", masked), variant(RETURNS, "starts_at", starts_at))
+ENTRIES = (
+    RETURNS,
+    variant(RETURNS, "mask", masked),
+    variant(RETURNS, "starts_at", starts_at),
+    packed(RETURNS),
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from benchmarks.packing import packed
 from benchmarks.registry import Algorithm, Arguments, Configuration, bytes_once, imported
 from benchmarks.rollouts import GAMMA, Rollout
 from benchmarks.shapes import common_cpu_targets, common_safeguards, common_targets
@@ -58,4 +59,5 @@ ENTRIES = (
     variant(VTRACE, "leak", option(leak=0.1)),
     variant(VTRACE, "mask", masked),
     variant(VTRACE, "starts_at", starts_at),
+    packed(VTRACE),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -69,6 +70,12 @@ def test_a_compiled_baseline_runs_in_a_process_of_its_own() -> None:
 def test_a_process_that_fails_says_why() -> None:
     with pytest.raises(RuntimeError, match="nothing"):
         own_process.ask("loop", entries()["gae"], Configuration(4, 16), torch.device("cpu"), ("nothing",))  # type: ignore[arg-type]
+
+
+def test_a_process_that_ends_early_is_told_apart() -> None:
+    unknown = replace(entries()["gae"], name="nothing")
+    with pytest.raises(RuntimeError, match="its process ended with 1: KeyError: 'nothing'"):
+        own_process.ask("loop", unknown, Configuration(4, 16), CPU, ())
 
 
 def test_the_answer_is_checked() -> None:
