@@ -34,7 +34,7 @@ class Baseline:
         name: as in tables.
         option: as on the command line.
         measures: what is measured of it on a GPU.
-        make: the call for an algorithm and its arguments; None where it has no place for them.
+        make: the call for an algorithm and its arguments.
         own_process: whether a call runs in a process that has run nothing else.
         on_cpu: whether it is measured without a GPU too.
         longest: the most steps that are worth waiting for.
@@ -43,7 +43,7 @@ class Baseline:
     name: str
     option: str
     measures: tuple[Measure, ...]
-    make: Callable[[Algorithm, Arguments], Call | None]
+    make: Callable[[Algorithm, Arguments], Call]
     own_process: bool = False
     on_cpu: bool = True
     longest: int | None = None
@@ -99,7 +99,7 @@ def numpy_through_gpu(algorithm: Algorithm, arguments: Arguments) -> Call:
     return call
 
 
-def torchrl(algorithm: Algorithm, arguments: Arguments) -> Call | None:
+def torchrl(algorithm: Algorithm, arguments: Arguments) -> Call:
     assert algorithm.torchrl is not None
     return algorithm.torchrl(arguments)
 

@@ -97,8 +97,6 @@ class Measuring:
     def _baseline(self, unit: Unit) -> Checked:
         inputs = self._prepared(unit)
         call = BASELINES_BY_NAME[unit.what].make(unit.algorithm, inputs.arguments)
-        if call is None:
-            raise NotImplementedError("it has no place for these arguments")
         error = oracle.check(unit.algorithm, inputs.configuration, call(), inputs.expected)
         return Checked(lambda name: measure(name, call), error)
 
@@ -137,7 +135,8 @@ class Measuring:
 
     def _beside_references(self, target: Target, moved: int, run: Run, figure: Figure) -> Figure:
         """With a `torch.add` of the shape and the copy bandwidth of the run, and bounds made of them."""
-        assert figure.value is not None
+        value = figure.value
+        assert value is not None
         scale = 1.0 if figure.unit == "us" else 1e-3
         add = scale * measure(target.measure, add_call(target.configuration, self.device)).value
         figure = replace(figure, add=add, bytes=moved)
@@ -145,7 +144,7 @@ class Measuring:
             figure = replace(figure, bound=target.of_add * add, bound_from=f"{target.of_add:g} x torch.add")
         if run.copy_bandwidth is not None:
             at_copy_speed = moved / run.copy_bandwidth * 1e6
-            figure = replace(figure, of_copy=at_copy_speed / figure.value)
+            figure = replace(figure, of_copy=at_copy_speed / value)
             if target.of_copy is not None:
                 bound = at_copy_speed / target.of_copy
                 figure = replace(figure, bound=bound, bound_from=f"{target.of_copy:.0%} of copy")

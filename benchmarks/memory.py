@@ -31,5 +31,5 @@ def _percent_over_outputs(algorithm: Algorithm, configuration: Configuration, de
     outputs = as_tuple(function(**arguments))
     torch.cuda.synchronize(device)
     peak = torch.cuda.max_memory_allocated(device) - before
-    expected = sum(output.numel() * output.element_size() for output in outputs)
-    return max(0.0, (peak / expected - 1) * 100)
+    expected: int = sum(output.numel() * output.element_size() for output in outputs)
+    return max(0.0, (float(peak) / expected - 1) * 100)

@@ -85,7 +85,6 @@ def answer_to(request: dict[str, Any]) -> dict[str, Any]:
     arguments = algorithm.arguments(configuration, device)
     try:
         call = BY_OPTION[request["option"]].make(algorithm, arguments)
-        assert call is not None
         begin = time.perf_counter()
         outputs = call()
         if device.type == "cuda":

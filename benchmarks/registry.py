@@ -96,7 +96,7 @@ class Algorithm:
         safeguards: the few figures of `--check`, with bounds that hold on any GPU.
         has_loop: whether a loop over time makes a baseline: sequences packed in one row would take one step at a time.
         actions: what configurations have that are not about the number of actions.
-        torchrl: the same call of TorchRL, where that has one; None for arguments that it has no place for.
+        torchrl: the same call of TorchRL, where that has one.
         is_sequential: whether a call is small enough to be compared with the sequential definition.
     """
 
@@ -113,7 +113,7 @@ class Algorithm:
     is_sequential: Callable[[Configuration], bool] = is_short
     has_loop: bool = True
     actions: int = 0
-    torchrl: Callable[[Arguments], Callable[[], Any] | None] | None = None
+    torchrl: Callable[[Arguments], Callable[[], Any]] | None = None
 
 
 def plain(algorithm: Algorithm, rows: int, steps: int, **inputs: Any) -> Configuration:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,12 +18,9 @@ from benchmarks.registry import Arguments
 from benchmarks.whole_arrays import BackwardWindow
 
 Call = Callable[[], Any]
-UNKNOWN = ("mask", "boundary", "cu_seqlens", "return_targets", "normalize", "leak")
 
 
-def gae(arguments: Arguments) -> Call | None:
-    if any(name in arguments for name in UNKNOWN):
-        return None
+def gae(arguments: Arguments) -> Call:
     from torchrl.objectives.value.functional import generalized_advantage_estimate, vec_generalized_advantage_estimate
 
     window, values = BackwardWindow(arguments), arguments["values"]
@@ -37,12 +35,10 @@ def gae(arguments: Arguments) -> Call | None:
         "terminated": into(window.terminated),
     }
     forms = (generalized_advantage_estimate, vec_generalized_advantage_estimate)
-    return _faster([_first_of(form, ready, back) for form in forms])
+    return _faster([partial(_first_of, form, ready, back) for form in forms])
 
 
-def lambda_returns(arguments: Arguments) -> Call | None:
-    if any(name in arguments for name in UNKNOWN):
-        return None
+def lambda_returns(arguments: Arguments) -> Call:
     from torchrl.objectives.value.functional import td_lambda_return_estimate, vec_td_lambda_return_estimate
 
     window, next_values = BackwardWindow(arguments), arguments["next_values"]
@@ -57,7 +53,7 @@ def lambda_returns(arguments: Arguments) -> Call | None:
         "terminated": into(window.terminated),
     }
     forms = (td_lambda_return_estimate, vec_td_lambda_return_estimate)
-    return _faster([lambda form=form: back(form(**ready)) for form in forms])
+    return _faster([partial(_all_of, form, ready, back) for form in forms])
 
 
 def _layout(dim: int) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
@@ -68,8 +64,12 @@ def _layout(dim: int) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Te
     )
 
 
-def _first_of(form: Callable[..., Any], ready: Arguments, back: Callable[[Tensor], Tensor]) -> Call:
-    return lambda: back(form(**ready)[0])
+def _first_of(form: Callable[..., Any], ready: Arguments, back: Callable[[Tensor], Tensor]) -> Tensor:
+    return back(form(**ready)[0])
+
+
+def _all_of(form: Callable[..., Any], ready: Arguments, back: Callable[[Tensor], Tensor]) -> Tensor:
+    return back(form(**ready))
 
 
 def _faster(calls: Sequence[Call]) -> Call:

@@ -18,7 +18,8 @@ Draw = Callable[[Rollout, Arguments], Arguments]
 
 def variant(entry: Algorithm, suffix: str, draw: Draw | None = None, /, **changes: Any) -> Algorithm:
     """An entry with further arguments, and whatever else of it differs."""
-    changes = {"targets": variant_targets(), "cpu_targets": variant_cpu_targets(), "safeguards": ()} | changes
+    defaults = {"targets": variant_targets(), "cpu_targets": variant_cpu_targets(), "safeguards": (), "torchrl": None}
+    changes = defaults | changes
     if draw is not None:
         changes["arguments"] = _with_more(entry.arguments, draw)
     return replace(entry, name=f"{entry.name}-{suffix}", **changes)

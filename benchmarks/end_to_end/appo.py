@@ -49,5 +49,5 @@ class APPO:
         value_loss = (values[:-1] - targets).square().mean()
         loss = clipped_policy_loss(log_pi - self.behavior, advantages).mean() + 0.5 * value_loss
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self.optimizer.step()

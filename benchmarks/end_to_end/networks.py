@@ -31,7 +31,8 @@ class ActorCritic(nn.Module):
     def log_probabilities(self, observations: Tensor, actions: Tensor) -> Tensor:
         normalised = (actions - self.actor(observations)) * (-self.log_std).exp()
         constant = ACTIONS * 0.5 * math.log(2 * math.pi)
-        return -0.5 * (normalised**2).sum(-1) - self.log_std.sum() - constant
+        result: Tensor = -0.5 * (normalised**2).sum(-1) - self.log_std.sum() - constant
+        return result
 
 
 def optimizer(network: nn.Module, device: torch.device) -> torch.optim.Optimizer:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import nn
 
@@ -43,7 +45,7 @@ class PPO:
                 if epoch:
                     with torch.no_grad():
                         arguments = arguments | {"values": self.network.values(self.observations)}
-                (advantages,) = clock.credit(lambda arguments=arguments: assign(arguments))
+                (advantages,) = clock.credit(partial(assign, arguments))
                 targets = advantages + arguments["values"]
             batch = (self.observations, self.actions, self.log_probabilities, advantages, targets)
             flat = [x.flatten(0, 1) for x in batch]

@@ -111,7 +111,7 @@ def assign_with(who: str, algorithm: Algorithm, arguments: Arguments, *, values_
     if algorithm.torchrl is None or not values_stay or not is_installed("torchrl"):
         return None
     call = algorithm.torchrl(arguments)
-    return None if call is None else lambda given: as_tuple(call())
+    return lambda given: as_tuple(call())
 
 
 def gate(assign: Assign, algorithm: Algorithm, size: tuple[int, int], arguments: Arguments) -> None:
