@@ -56,6 +56,29 @@ def lambda_returns(arguments: Arguments) -> Call:
     return _faster([partial(_all_of, form, ready, back) for form in forms])
 
 
+def vtrace(arguments: Arguments) -> Call:
+    from torchrl.objectives.value.functional import vtrace_advantage_estimate
+
+    window, values = BackwardWindow(arguments), arguments["values"]
+    into, back = _layout(arguments["time_dim"])
+    ready = {
+        "gamma": arguments["gamma"],
+        "log_pi": into(arguments["log_pi_target"]),
+        "log_mu": into(arguments["log_pi_behavior"]),
+        "state_value": into(values),
+        "next_state_value": into(window.continuation(window.following(values), window.outside())),
+        "reward": into(arguments["rewards"]),
+        "done": into(window.terminated | window.interrupted),
+        "terminated": into(window.terminated),
+    }
+
+    def call() -> tuple[Tensor, Tensor]:
+        advantages, targets = vtrace_advantage_estimate(**ready)
+        return back(targets), back(advantages)
+
+    return call
+
+
 def _layout(dim: int) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
     """Into the layout of TorchRL, and back."""
     return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from benchmarks import torchrl_calls
 from benchmarks.packing import packed
 from benchmarks.registry import Algorithm, Arguments, Configuration, bytes_once, imported
 from benchmarks.rollouts import GAMMA, Rollout
@@ -47,6 +48,7 @@ VTRACE = Algorithm(
     reference=imported("rl_triton_vtrace.reference", "compute_vtrace"),
     arguments=make_arguments,
     whole=whole,
+    torchrl=torchrl_calls.vtrace,
     bytes_moved=bytes_once,
     bounds_from="H200",
     targets=common_targets(4.1),

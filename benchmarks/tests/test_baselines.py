@@ -38,7 +38,7 @@ def test_half_precision_is_computed_in_float32() -> None:
     oracle.check(algorithm, configuration, advantages, oracle.expected_outputs(algorithm, configuration, arguments))
 
 
-@pytest.mark.parametrize("name", ["gae", "lambda"])
+@pytest.mark.parametrize("name", ["gae", "lambda", "vtrace"])
 @pytest.mark.parametrize("time_major", [False, True])
 @pytest.mark.parametrize("truncated", [False, True])
 def test_torchrl_passes_the_gate(name: str, time_major: bool, truncated: bool) -> None:
@@ -54,7 +54,7 @@ def test_what_torchrl_has_not_is_left_out(monkeypatch: pytest.MonkeyPatch) -> No
     covered = {
         name for name, entry in entries().items() if BY_OPTION["torchrl"].covers(entry, Configuration(2, 3), CPU)
     }
-    assert covered == {"gae", "lambda"}
+    assert covered == {"gae", "lambda", "vtrace"}
     monkeypatch.setattr(baselines, "is_installed", lambda module: False)
     assert not BY_OPTION["torchrl"].covers(entries()["gae"], Configuration(2, 3), CPU)
 

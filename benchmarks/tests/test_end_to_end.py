@@ -114,7 +114,7 @@ def test_the_compiled_baseline_takes_part() -> None:
 
 def test_torchrl_is_left_out_where_it_has_no_place() -> None:
     arguments: Arguments = {}
-    for name, stays in (("gae-mask", False), ("vtrace", True)):
+    for name, stays in (("gae-mask", True), ("vtrace", False)):
         assert assign_with("TorchRL", entries()[name], arguments, values_stay=stays) is None
 
 
