@@ -37,7 +37,12 @@ def whole(arguments: Arguments, scan: Scan) -> Array | tuple[Array, ...]:
     continuation = window.continuation(window.following(values), window.outside())
     u = arguments["rewards"] + gamma * continuation - values
     advantages = window.scan(u, gamma * arguments["lambda_"], scan)
-    return window.at_valid(*((advantages, advantages + values) if arguments.get("return_targets") else (advantages,)))
+    if not arguments.get("return_targets"):
+        return window.at_valid(advantages)
+    # A recursion of their own, where they have a lambda of their own.
+    own = arguments.get("targets_lambda")
+    residuals = advantages if own is None else window.scan(u, gamma * own, scan)
+    return window.at_valid(advantages, values + residuals)
 
 
 def standardized(advantages: Array) -> Array:
@@ -131,6 +136,7 @@ GAE = Algorithm(
 ENTRIES = (
     GAE,
     variant(GAE, "targets", option(return_targets=True)),
+    variant(GAE, "targets_lambda", option(return_targets=True, targets_lambda=1.0)),
     variant(GAE, "mask", masked),
     variant(GAE, "starts_at", starts_at),
     packed(GAE),

@@ -262,7 +262,16 @@ def test_wrong_usage_is_one_line(arguments: list[str], named: str, capsys: pytes
 def test_patterns_name_algorithms() -> None:
     named = suite.algorithms_named(["gae*", "returns"], entries())
     assert [algorithm.name for algorithm in named] == [
-        *("gae", "gae-targets", "gae-mask", "gae-starts_at", "gae-packed", "gae-normalize", "returns")
+        *(
+            "gae",
+            "gae-targets",
+            "gae-targets_lambda",
+            "gae-mask",
+            "gae-starts_at",
+            "gae-packed",
+            "gae-normalize",
+            "returns",
+        )
     ]
 
 
