@@ -136,7 +136,7 @@ GAE = Algorithm(
 ENTRIES = (
     GAE,
     variant(GAE, "targets", option(return_targets=True)),
-    variant(GAE, "targets_lambda", option(return_targets=True, targets_lambda=1.0)),
+    variant(GAE, "targets_lambda", option(return_targets=True, targets_lambda=0.99)),
     variant(GAE, "mask", masked),
     variant(GAE, "starts_at", starts_at),
     packed(GAE),
