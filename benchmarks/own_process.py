@@ -46,6 +46,8 @@ def ask(
         "measures": measures,
     }
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    # Several of these processes may run at a time, and by default each compiles on every core.
+    environment.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.own_process"],
         input=json.dumps(request),

@@ -42,7 +42,7 @@ class Progress:
     def start(self, unit: str) -> None:
         self._unit_begin = self._clock()
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], description=unit)
+            self._bar.update(self._bar.task_ids[0], description=unit, refresh=True)
         elif self.done and self._clock() - self._last_line >= SECONDS_BETWEEN_LINES:
             self._last_line = self._clock()
             left = self.time_left()
@@ -77,7 +77,8 @@ def _bar(total: int) -> Any:
         from rich.progress import Progress as Bar
     except ModuleNotFoundError:
         return None
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Bar(*columns, transient=True)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}", markup=False))
+    # A thread that draws the bar would share the interpreter with the calls that are timed.
+    bar = Bar(*columns, transient=True, auto_refresh=False)
     bar.add_task("", total=total)
     return bar
