@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.registry import Configuration, Measure
+from benchmarks.registry import Configuration, Measure, entries
 from benchmarks.results import FOLDER, OURS, STAGED, Figure, Run, latest, load
 
 # What a time of ours is compared with, and by which of its own: a caller of NumPy waits for the result, too.
@@ -33,7 +33,7 @@ class Collection:
     def __init__(self, folder: Path) -> None:
         self.label = folder.name
         self.figures: dict[str, dict[Figure, Run]] = {
-            path.stem: latest(load(path)) for path in sorted(folder.glob("*.jsonl"))
+            path.stem: latest(load(path)) for path in sorted(folder.glob("*.jsonl"), key=_place)
         }
         self._index = {
             (algorithm, *figure.subject): figure for algorithm, several in self.figures.items() for figure in several
@@ -77,6 +77,12 @@ class Collection:
                     if mine is not None and mine.value is not None:
                         yield Speedup(algorithm, mine, other)
                         break
+
+
+def _place(path: Path) -> tuple[int, str]:
+    """Files in the order of the entries, then others."""
+    names = list(entries())
+    return (names.index(path.stem) if path.stem in names else len(names)), path.stem
 
 
 def microseconds(figure: Figure) -> float:

@@ -51,10 +51,10 @@ loop in NumPy on the CPU; and arrays of NumPy that are copied to the GPU and bac
 
 
 END_TO_END = """\
-A learner's whole step, and credit assignment in it, on the device's clock. `PPO` is an update with 4 epochs of 4
-minibatches at the size of Isaac Gym's Ant, without the simulator: where networks are large, credit assignment hardly
-matters whoever computes it. `Tokens` goes from log-probabilities to the gradient of the loss, without the language
-model, whose passes take far longer. `APPO` answers small batches at once. Matrices are multiplied in TensorFloat-32.
+A learner's whole step, and credit assignment in it, on the device's clock; a small share says that it hardly matters
+who computes it. `PPO` is an update with 4 epochs of 4 minibatches at the size of Isaac Gym's Ant, without the
+simulator. `Tokens` goes from log-probabilities to the gradient of the loss, without the language model, whose passes
+take far longer. `APPO` answers small batches at once. A GPU multiplies matrices in TensorFloat-32.
 """
 
 
@@ -233,7 +233,7 @@ def _duration(figure: Figure | None) -> str:
     if figure is None:
         return NOTHING
     time = microseconds(figure)
-    return report.number(time, "us") if time < 1e4 else report.number(time / 1e3, "ms")
+    return report.number(time, "us") if time < 1e3 else report.number(time / 1e3, "ms")
 
 
 def _with_spread(figure: Figure | None) -> str:

@@ -21,7 +21,7 @@ COLUMNS = {
     "GB/s": 6,
     "of copy": 7,
 }
-LEFT = ("what", "algorithm", "measure", "N x T", "layout", "inputs", "dtype", "must reach", "verdict")
+LEFT = ("what", "algorithm", "learner", "measure", "N x T", "layout", "inputs", "dtype", "must reach", "verdict")
 UNITS = {"us": "µs", "ps": "ps a step"}
 
 
