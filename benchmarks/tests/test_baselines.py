@@ -20,10 +20,11 @@ GPU = torch.device("cuda", 0)
 @pytest.mark.parametrize("algorithm", entries().values(), ids=list(entries()))
 @pytest.mark.parametrize("option", ["loop", "numpy", "numpy_via_gpu"])
 @pytest.mark.parametrize("time_major", [False, True])
-def test_baselines_pass_the_gate(algorithm: Algorithm, option: str, time_major: bool) -> None:
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_baselines_pass_the_gate(algorithm: Algorithm, option: str, time_major: bool, device: str) -> None:
     pytest.importorskip("numpy")
     configuration = Configuration(8, 33, truncated=True, time_major=time_major)
-    arguments = algorithm.arguments(configuration, CPU)
+    arguments = algorithm.arguments(configuration, torch.device(device))
     call = BY_OPTION[option].make(algorithm, arguments)
     expected = oracle.expected_outputs(algorithm, configuration, arguments)
     oracle.check(algorithm, configuration, call(), expected)
@@ -57,6 +58,14 @@ def test_what_torchrl_has_not_is_left_out(monkeypatch: pytest.MonkeyPatch) -> No
     assert covered == {"gae", "lambda", "vtrace"}
     monkeypatch.setattr(baselines, "is_installed", lambda module: False)
     assert not BY_OPTION["torchrl"].covers(entries()["gae"], Configuration(2, 3), CPU)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", entries().values(), ids=list(entries()))
+def test_the_compiled_baseline_passes_the_gate(algorithm: Algorithm) -> None:
+    answer = own_process.ask("compile", algorithm, Configuration(64, 65, truncated=True), GPU, ())
+    assert 0 <= answer["error"] < 1e-6
 
 
 @pytest.mark.slow

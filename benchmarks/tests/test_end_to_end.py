@@ -27,7 +27,7 @@ def shrunk(scenario: Scenario) -> Scenario:
     make: Any = scenario.make
     if isinstance(make, partial):
         make = partial(make.func, **(make.keywords | {"width": 16}))
-    return replace(scenario, small=(8, 4), make=make)
+    return replace(scenario, size=(8, 4), small=(8, 4), make=make)
 
 
 SCENARIOS = tuple(map(shrunk, run.SCENARIOS))
@@ -43,8 +43,9 @@ def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @every_scenario
 @pytest.mark.parametrize("who", [OURS, "eager loop"])
-def test_a_step_is_timed_with_its_credit_assignment(scenario: Any, who: str) -> None:
-    step, credit = run.figures_of(scenario, who, CPU)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_step_is_timed_with_its_credit_assignment(scenario: Any, who: str, device: str) -> None:
+    step, credit = run.figures_of(scenario, who, torch.device(device))
     assert not step.problem
     assert (step.implementation, credit.implementation) == (who, who)
     assert step.value is not None
