@@ -25,7 +25,7 @@ from benchmarks.suite import Outcome, Plan, algorithms_named, run_plan
 from benchmarks.suites import units_of
 
 SUITES = {
-    "release": "every shape, every baseline; hours on a machine with few cores, an hour on a large one",
+    "release": "every shape and every baseline, for as long as it takes; see --time-limit",
     "quick": "a few shapes",
     "safeguard": "one shape or a few, with floors relative to torch.add, torch.compile and a copy of the same run",
 }
