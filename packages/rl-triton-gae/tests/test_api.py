@@ -24,7 +24,18 @@ def call(**changes: Any) -> Tensor:
 def test_signature() -> None:
     parameters = inspect.signature(compute_gae).parameters
     names = ["rewards", "values", "terminateds", "truncateds", "gamma", "lambda_", "bootstrap_values", "last_value"]
-    keywords = ["next_values", "return_targets", "normalize", "mask", "boundary", "next_start", "time_dim", "out"]
+    keywords = [
+        "next_values",
+        "return_targets",
+        "targets_lambda",
+        "normalize",
+        "mask",
+        "boundary",
+        "next_start",
+        "cu_seqlens",
+        "time_dim",
+        "out",
+    ]
     assert list(parameters) == [*names, *keywords]
     defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
     assert defaults == {
@@ -35,10 +46,12 @@ def test_signature() -> None:
         "last_value": None,
         "next_values": None,
         "return_targets": False,
+        "targets_lambda": None,
         "normalize": False,
         "mask": None,
         "boundary": "ends_at",
         "next_start": None,
+        "cu_seqlens": None,
         "time_dim": 1,
         "out": None,
     }

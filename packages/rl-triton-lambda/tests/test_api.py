@@ -28,7 +28,7 @@ def call(**changes: Any) -> Tensor:
 def test_signature() -> None:
     parameters = inspect.signature(compute_lambda_returns).parameters
     names = ["rewards", "next_values", "terminateds", "truncateds", "gamma", "lambda_", "bootstrap_values"]
-    assert list(parameters) == [*names, "mask", "boundary", "next_start", "time_dim", "out"]
+    assert list(parameters) == [*names, "mask", "boundary", "next_start", "cu_seqlens", "time_dim", "out"]
     defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
     assert defaults == {
         "truncateds": None,
@@ -38,6 +38,7 @@ def test_signature() -> None:
         "mask": None,
         "boundary": "ends_at",
         "next_start": None,
+        "cu_seqlens": None,
         "time_dim": 1,
         "out": None,
     }
@@ -45,6 +46,7 @@ def test_signature() -> None:
         "mask",
         "boundary",
         "next_start",
+        "cu_seqlens",
         "time_dim",
         "out",
     ]

@@ -28,10 +28,10 @@ def call(**changes: Any) -> Tensor:
 
 def test_signature() -> None:
     parameters = inspect.signature(compute_episodic_prefix_sum).parameters
-    assert list(parameters) == ["inputs", "dones", "seed_values", "boundary", "time_dim", "out"]
+    assert list(parameters) == ["inputs", "dones", "seed_values", "boundary", "cu_seqlens", "time_dim", "out"]
     defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
-    assert defaults == {"seed_values": None, "boundary": "ends_at", "time_dim": 1, "out": None}
-    assert [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY] == ["time_dim", "out"]
+    assert defaults == {"seed_values": None, "boundary": "ends_at", "cu_seqlens": None, "time_dim": 1, "out": None}
+    assert [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY] == ["cu_seqlens", "time_dim", "out"]
 
 
 def test_each_flag_convention_is_an_algorithm_of_its_own_name() -> None:

@@ -40,7 +40,7 @@ def test_signature() -> None:
     parameters = inspect.signature(compute_retrace).parameters
     names = ["action_probs_target", "action_probs_behavior", "q_values", "next_q_values_all", "actions", "rewards"]
     names += ["terminateds", "truncateds", "gamma", "lambda_", "c_bar", "rho_bar"]
-    keywords = ["next_action_probs_target", "values", "boundary", "next_start", "time_dim", "out"]
+    keywords = ["next_action_probs_target", "values", "boundary", "next_start", "cu_seqlens", "time_dim", "out"]
     assert list(parameters) == names + keywords
     defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
     assert defaults == {
@@ -51,6 +51,7 @@ def test_signature() -> None:
         "values": None,
         "boundary": "ends_at",
         "next_start": None,
+        "cu_seqlens": None,
         "time_dim": 1,
         "out": None,
     }
@@ -99,7 +100,7 @@ BAD_CALLS: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"next_action_probs_target": torch.zeros(5, 4)},
         ValueError,
-        r"next_action_probs_target: expected shape \(3, A\), like rewards without its time axis .* got \(5, 4\)",
+        r"next_action_probs_target: expected shape \(3, A\), like rewards .* without its time axis .* got \(5, 4\)",
     ),
     ({"next_action_probs_target": torch.zeros(3, 3)}, ValueError, r"next_action_probs_target: .* 4 actions"),
     ({"next_action_probs_target": torch.zeros(4)}, ValueError, r"next_action_probs_target: expected shape"),

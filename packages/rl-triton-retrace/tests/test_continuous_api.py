@@ -31,7 +31,7 @@ def call(**changes: Any) -> tuple[Tensor, Tensor]:
 def test_signature() -> None:
     parameters = inspect.signature(compute_retrace_continuous).parameters
     names = [*REAL, "terminateds", "truncateds", "gamma", "lambda_", "c_bar", "rho_bar"]
-    keywords = ["trace", "values", "time_dim", "out"]
+    keywords = ["trace", "values", "cu_seqlens", "time_dim", "out"]
     assert list(parameters) == names + keywords
     defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
     assert defaults == {
@@ -40,6 +40,7 @@ def test_signature() -> None:
         "rho_bar": 1.0,
         "trace": "retrace",
         "values": None,
+        "cu_seqlens": None,
         "time_dim": 1,
         "out": None,
     }

@@ -24,7 +24,7 @@ def call(**changes: Any) -> Tensor:
 def test_signature() -> None:
     parameters = inspect.signature(compute_discounted_returns).parameters
     names = ["rewards", "terminateds", "truncateds", "gamma", "bootstrap_values"]
-    assert list(parameters) == [*names, "last_value", "mask", "boundary", "next_start", "time_dim", "out"]
+    assert list(parameters) == [*names, "last_value", "mask", "boundary", "next_start", "cu_seqlens", "time_dim", "out"]
     defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
     assert defaults == {
         "truncateds": None,
@@ -34,6 +34,7 @@ def test_signature() -> None:
         "mask": None,
         "boundary": "ends_at",
         "next_start": None,
+        "cu_seqlens": None,
         "time_dim": 1,
         "out": None,
     }
@@ -42,6 +43,7 @@ def test_signature() -> None:
         "mask",
         "boundary",
         "next_start",
+        "cu_seqlens",
         "time_dim",
         "out",
     ]

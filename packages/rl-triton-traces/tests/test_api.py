@@ -25,17 +25,23 @@ def call(**changes: Any) -> Tensor:
 def test_signature() -> None:
     parameters = inspect.signature(compute_eligibility_traces).parameters
     positional, keywords = ["gradients", "dones", "gamma", "lambda_", "seed_values"], ["kind", "alpha", "ratios"]
-    assert list(parameters) == [*positional, *keywords, "time_dim", "out"]
+    assert list(parameters) == [*positional, *keywords, "cu_seqlens", "time_dim", "out"]
     defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
     assert defaults == {
         "seed_values": None,
         "kind": "accumulating",
         "alpha": None,
         "ratios": None,
+        "cu_seqlens": None,
         "time_dim": 1,
         "out": None,
     }
-    assert [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY] == [*keywords, "time_dim", "out"]
+    assert [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY] == [
+        *keywords,
+        "cu_seqlens",
+        "time_dim",
+        "out",
+    ]
 
 
 BAD_CALLS: list[tuple[dict[str, Any], type[Exception], str]] = [

@@ -27,7 +27,18 @@ def call(**changes: Any) -> tuple[Tensor, Tensor]:
 def test_signature() -> None:
     parameters = inspect.signature(compute_vtrace).parameters
     names = [*REAL, "terminateds", "truncateds", "gamma", "rho_bar", "c_bar", "bootstrap_values", "last_value"]
-    keywords = ["next_values", "lambda_", "pg_rho_bar", "leak", "mask", "boundary", "next_start", "time_dim", "out"]
+    keywords = [
+        "next_values",
+        "lambda_",
+        "pg_rho_bar",
+        "leak",
+        "mask",
+        "boundary",
+        "next_start",
+        "cu_seqlens",
+        "time_dim",
+        "out",
+    ]
     assert list(parameters) == names + keywords
     defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
     assert defaults == {
@@ -44,6 +55,7 @@ def test_signature() -> None:
         "mask": None,
         "boundary": "ends_at",
         "next_start": None,
+        "cu_seqlens": None,
         "time_dim": 1,
         "out": None,
     }
