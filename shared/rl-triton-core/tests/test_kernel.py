@@ -5,6 +5,7 @@ An ordinary run starts the interpreter in a process of its own, because Triton d
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import threading
@@ -539,6 +540,23 @@ def test_two_outputs_of_other_layouts(device: str) -> None:
     for shape in ((0, 5), (3, 0)):
         x = torch.empty(shape, device=device)
         assert [y.shape for y in dispatch.run(two_outputs(True), (x, x, None), (None,), 1)] == [shape] * 2
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
+@pytest.mark.parametrize("sequences", [5, 200, 20000])
+@pytest.mark.parametrize("strategy", ["dense, whole rows", "chunks of two tiles"] if INTERPRETER else [None])
+def test_many_sequences(device: str, sequences: int, reverse: bool, strategy: str | None) -> None:
+    """More than all threads look at together, most of them empty."""
+    generator = torch.Generator().manual_seed(sequences)
+    steps = 53 if INTERPRETER else 30011
+    cu_seqlens = torch.randint(3, steps - 2, (sequences + 1,), generator=generator).sort().values
+    x = torch.randn(steps, generator=generator)
+    arguments: dict[str, Any] = {"inputs": x, "decays": x.sigmoid(), "reverse": reverse}
+    arguments |= {"initial": torch.randn(sequences, generator=generator), "cu_seqlens": cu_seqlens}
+    with forced_plan(strategy) if strategy else contextlib.nullcontext():
+        y = segmented_scan(**on(device, arguments), time_dim=0)
+    oracle = reference.SequencesApart(reference.segmented_scan)
+    assert_within_rule(y, oracle(**arguments), oracle(**arguments, dtype=torch.float32), torch.float32, time_dim=0)
 
 
 # The rest needs a GPU.
