@@ -11,6 +11,7 @@ import pytest
 import torch
 from rl_triton_core.engine import launcher, layout, prepared
 from rl_triton_core.engine.plan import Plan
+from rl_triton_core.testing.accesses import reads_only
 from rl_triton_core.testing.calls import (
     BOUNDARIES,
     Draw,
@@ -19,6 +20,7 @@ from rl_triton_core.testing.calls import (
     assert_obeys_rule,
     assert_packs,
     on_kernel_device,
+    time_first,
     with_flags_of_next,
 )
 from rl_triton_core.testing.cases import Case, load_cases
@@ -317,3 +319,16 @@ def test_packed_sequences(shape: tuple[int, int, int], option: str) -> None:
     of_sequences = ("next_action_probs_target",) if option == "last policy" else ()
     arguments = drawn(shape, "random", option)
     assert_packs(compute_retrace, reference.compute_retrace, arguments, of_sequences=of_sequences)
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="a GPU does not say what it has read")
+@pytest.mark.parametrize("option", ["nothing", "last policy"])
+@pytest.mark.parametrize("offsets", [[0, 3], [2, 5, 9], [4, 99, 100], [-3, 1]], ids=str)
+@pytest.mark.parametrize("rows", [1, 2])
+def test_packed_sequences_read_nothing_beside_the_tensors(rows: int, offsets: list[int], option: str) -> None:
+    arguments = {name: time_first(x) for name, x in drawn((rows, 13, 4), "none", "nothing").items()}
+    if option == "last policy":
+        arguments["next_action_probs_target"] = Draw((len(offsets) - 1, rows, 4)).numbers().softmax(-1)
+    arguments["cu_seqlens"] = torch.tensor(offsets)
+    with reads_only([x for x in arguments.values() if isinstance(x, Tensor)]):
+        compute_retrace(**arguments, time_dim=0)

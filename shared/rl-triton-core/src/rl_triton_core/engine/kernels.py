@@ -647,7 +647,11 @@ def scan(
             BEHIND: tl.constexpr = 1 if REVERSE else 0
             sequences = [counts[j + 1 - BEHIND] - 1 for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]]
             inside = [(sequences[j] >= 0) & (sequences[j] < n_sequences) for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]]
-            open_ends = [inside[j] & (counts[j + 1] > counts[j]) for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]]
+            # The row ends every sequence: nothing is read beyond it, whatever the offsets are.
+            open_ends = [
+                inside[j] & ((counts[j + 1] > counts[j]) | (t + j == open_end))
+                for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]
+            ]
             values_of_rows = [
                 [
                     (
@@ -748,7 +752,8 @@ def scan(
                 ]
             if N_DERIVED > 0:
                 derived = derive_at(
-                    loaded, wide_t == open_end if SEQUENCES is None else join_steps(open_ends, STEPS), wide_mask,
+                    loaded, wide_t == open_end if SEQUENCES is None else join_steps(open_ends, STEPS),
+                    wide_mask if SEQUENCES is None else wide_mask & join_steps(inside, STEPS),
                     rows[:, :, None], wide_t, pointers, outer_strides, inner_strides, inner_sizes, time_strides,
                     action_strides, n_action_units, join_steps(sequences, STEPS) if SEQUENCES is not None else None,
                     DERIVE, WIDE, N_WIDE, ACTIONS, NUMBER, INDEX, False,
@@ -798,13 +803,14 @@ def scan(
                     for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]
                 ]
             if N_DERIVED > 0:
+                within = [mask if SEQUENCES is None else mask & inside[j] for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]]
                 derived = [
                     derive_at(
                         steps[j], t + j == open_end if SEQUENCES is None else open_ends[j],
-                        mask if EVEN else mask & (t + j < n_steps), rows, t + j, pointers,
-                        outer_strides, inner_strides, inner_sizes, time_strides, action_strides, n_action_units,
-                        sequences[j] if SEQUENCES is not None else None, DERIVE, WIDE, N_WIDE, ACTIONS, NUMBER, INDEX,
-                        False,
+                        within[j] if EVEN else within[j] & (t + j < n_steps),
+                        rows, t + j, pointers, outer_strides, inner_strides, inner_sizes, time_strides, action_strides,
+                        n_action_units, sequences[j] if SEQUENCES is not None else None, DERIVE, WIDE, N_WIDE, ACTIONS,
+                        NUMBER, INDEX, False,
                     )
                     for j in (0, 1, 2, 3, 4, 5, 6, 7)[:STEPS]
                 ]  # fmt: skip
