@@ -559,6 +559,18 @@ def test_many_sequences(device: str, sequences: int, reverse: bool, strategy: st
     assert_within_rule(y, oracle(**arguments), oracle(**arguments, dtype=torch.float32), torch.float32, time_dim=0)
 
 
+def test_sequences_beside_copied_steps_start_where_they_should(device: str) -> None:
+    x = torch.rand(2, 2, 2, 9, dtype=torch.float64, device=device).permute(3, 2, 1, 0)
+    cu_seqlens = torch.tensor([0, 3, 5, 9], device=device)
+    # Two batch axes that a kernel can walk, and the sequences between them in memory.
+    initial = torch.rand(2, 2, 3, 4, dtype=torch.float64, device=device)[..., :2].permute(2, 0, 1, 3)
+    y = segmented_scan(x, x, initial=initial, cu_seqlens=cu_seqlens, time_dim=0)
+    expected = segmented_scan(
+        x.contiguous(), x.contiguous(), initial=initial.contiguous(), cu_seqlens=cu_seqlens, time_dim=0
+    )
+    torch.testing.assert_close(y, expected)
+
+
 # The rest needs a GPU.
 
 

@@ -50,7 +50,6 @@ class KernelCall:
 
         self.kernel = kernels.scan
         self.algorithm = algorithm
-        self.dim = dim
         first = fields[0]
         assert isinstance(first, Tensor)
         tensors = [field if isinstance(field, Tensor) else None for field in fields]
@@ -73,11 +72,12 @@ class KernelCall:
         self.is_empty = first.numel() == 0
         self.needs_copy = False
         self.has_mask = algorithm.takes_mask and tensors[-1] is not None
-        strides = [self._strides(t, field, dim) for t, field in described[: len(tensors)]]
+        # Which axis of each argument is neither batch nor actions: its time, its sequences, or none.
         sequence_dim = dim if algorithm.packed else None
-        row_strides = [
-            self._strides(t, field, 0 if field.offsets else sequence_dim) for t, field in described[len(tensors) :]
-        ]
+        self.axes: list[int | None] = [dim] * len(tensors)
+        self.axes += [0 if field.offsets else sequence_dim for field in algorithm.row_fields]
+        all_strides = [self._strides(t, field, axis) for (t, field), axis in zip(described, self.axes, strict=True)]
+        strides, row_strides = all_strides[: len(tensors)], all_strides[len(tensors) :]
         offsets = row_fields[-1] if algorithm.packed else None
         self.sequences = None if offsets is None else len(offsets) - 1
         folded = [layout.fold_batch(self.output_shape, stride, dim) for stride in written]
@@ -279,12 +279,11 @@ class KernelCall:
 
     def _copied(self, arguments: Sequence[Any]) -> list[Any]:
         """The arguments with copies of those that the kernel cannot walk in place."""
-        steps = len(self.algorithm.fields)
         return [
-            layout.in_place_or_copied(field.name, value, self.dim if i < steps else None, wide=field.wide)[0]
+            layout.in_place_or_copied(field.name, value, axis, wide=field.wide)[0]
             if isinstance(value, Tensor)
             else value
-            for i, (field, value) in enumerate(self.algorithm.described(arguments))
+            for (field, value), axis in zip(self.algorithm.described(arguments), self.axes, strict=True)
         ]
 
     def summaries(self) -> tuple[Tensor, ...]:
