@@ -12,12 +12,17 @@ from rl_triton_core.engine.kernels import number_from
 
 @triton.jit
 def load_block(values, mask, block, size, BLOCK: tl.constexpr):
-    """A block of values, 0 where they do not count; whether each does, and where it is."""
+    """A block of values, 0 where they do not count; whether each does, and where it is.
+
+    Those that do not count are loaded too: a mask that differs from one to the next forbids vector accesses.
+    """
     place = tl.cast(block, tl.int64) * BLOCK + tl.arange(0, BLOCK)
     valid = place < size
+    value = tl.load(values + place, valid, other=0).to(tl.float64)
     if mask is not None:
         valid = valid & (tl.load(mask + place, valid, other=0) != 0)
-    return tl.load(values + place, valid, other=0).to(tl.float64), valid, place
+        value = tl.where(valid, value, 0.0)
+    return value, valid, place
 
 
 @triton.jit

@@ -107,7 +107,7 @@ class Signature:
     @property
     def packed(self) -> bool:
         """Whether the time axis holds sequences of any length, one after the other."""
-        return bool(self.row_fields) and self.row_fields[-1].offsets
+        return len(self.row_fields) > 0 and self.row_fields[-1].offsets
 
     def described(self, arguments: Iterable[Any]) -> list[tuple[Field, Any]]:
         """Every argument of a call with its field: those of the fields, then of the row fields."""
